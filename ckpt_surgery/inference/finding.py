@@ -36,8 +36,6 @@ from ckpt_surgery.inference.values.by_values import match_after_operation, match
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.values.name_checks import (
     check_names_by_values,
-    constants_of_families,
-    same_constant,
 )
 from ckpt_surgery.inference.values.reading import Side, equal_leaves
 
@@ -105,7 +103,7 @@ class _Search:
             here, there = self.target.leaves[key], self.source.leaves.get(key)
             if there is None or key in self.hints.claims:
                 continue
-            if self.values and same_constant(self.source, (key,), self.target, key):
+            if self.values and self.target.repeats(key):
                 continue  # names decide first: equal keys may be those of other layers
             if equal_leaves(self.source, there, self.target, here):
                 evidence = Evidence.ONLY_LAYOUT if here.spec is None else Evidence.VALUES
@@ -126,7 +124,6 @@ class _Search:
         self.shared = self._share(different)
         if self._compared:
             self.hints.refuse_different(different)
-        self.add(constants_of_families(self.source, self.target, dict(self.formations)))
 
     def _by_values(self, source: Side) -> None:
         """Decide remaining leaves by the values that this source has."""

@@ -35,7 +35,7 @@ def fingerprint(
 
 def assert_equal(one: Fingerprint, other: Fingerprint) -> None:
     """Assert that two fingerprints are the same in every part."""
-    assert (one.shape, one.total, one.low, one.high) == (other.shape, other.total, other.low, other.high)
+    assert (one.shape, one.total, one.limits) == (other.shape, other.total, other.limits)
     assert [list(sums) for sums in one.axes] == [list(sums) for sums in other.axes]
 
 

@@ -1,10 +1,8 @@
 """Expressions as expressions of the recipe language, in the shortest words: `x.T`, `stack(xs)[:, 1]`."""
 
-import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
-from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation, Value
 from ckpt_surgery.inference.expressions.layouts import Groups, Layout, is_identity
 from ckpt_surgery.inference.expressions.source_expressions import (
@@ -18,12 +16,10 @@ from ckpt_surgery.inference.expressions.source_expressions import (
     leaves_of,
 )
 
-_FUNCTION = re.compile(r"\w+\(")
-"""Start of a call's text that is neither an operator nor a subscript."""
 _WHOLE = "abcfgijmnqrsuvwyz"
 """Names of axes that are not cut."""
 _OF_MANY = "hpkdt" + string.ascii_uppercase
-"""Names of the digits of an axis that is cut into more than three."""
+"""Names of the digits of an axis that is cut into more than two."""
 _STACKED = "letpxo"
 """Names of the digits of the axis of a stack: layers, experts."""
 
@@ -35,26 +31,9 @@ def formation(target: str, array: SourceExpression, evidence: Evidence, why: str
 
 def keys_and_value(array: SourceExpression) -> tuple[tuple[str, ...], Value]:
     """The keys of the leaves in an expression, in the order of `xs`, and its text with holes."""
-    stacks = leaves_of(array)
-    keys = [key for leaves in stacks for key in leaves.keys]
-    sources = tuple(dict.fromkeys(keys))
-    listed = len(sources) == len(keys) and (len(stacks) == 1 or _is_plain_list(array))
-    single = len(sources) == 1
-    names = {key: "x" if single else f"xs[{number}]" for number, key in enumerate(sources)}
-    writer = _Writer(names, listed)
+    writer = _Writer(tuple(dict.fromkeys(key for leaves in leaves_of(array) for key in leaves.keys)))
     text = writer.text(array)
-    return sources, Value(text, tuple(writer.numbers), tuple(writer.ends))
-
-
-def _is_plain_list(array: SourceExpression) -> bool:
-    """True if all leaves are the parts of one list, as they are."""
-    while not isinstance(array, Joined | Leaves):
-        array = array.inner
-    return isinstance(array, Joined) and _are_leaves(array.parts)
-
-
-def _are_leaves(parts: Sequence[SourceExpression]) -> bool:
-    return all(isinstance(part, Leaves) and not part.stacked for part in parts)
+    return writer.keys, Value(text, tuple(writer.numbers), tuple(writer.ends))
 
 
 def _is_stack(array: SourceExpression) -> bool:
@@ -64,76 +43,69 @@ def _is_stack(array: SourceExpression) -> bool:
 class _Writer:
     """Writes text with holes, and collects the numbers for them."""
 
-    def __init__(self, names: Mapping[str, str], listed: bool):
-        self._names = names
-        self._listed = listed
+    def __init__(self, keys: tuple[str, ...]):
+        self.keys = keys
+        """The leaves, in the order of `xs`."""
         self.numbers: list[int] = []
         self.ends: list[int | None] = []
         """The number with which each hole may be left empty."""
 
     def text(self, array: SourceExpression) -> str:
-        if isinstance(array, Leaves):
-            return f"stack({self._list(array.keys)})" if array.stacked else self._names[array.keys[0]]
-        if isinstance(array, Laid):
-            return self._laid(array.layout, array.inner)
-        if isinstance(array, RegionOf):
-            return self._part(array, [])
-        if isinstance(array, Call):
-            return self._call(array)
-        return self._joined(array)
+        match array:
+            case Leaves(keys):
+                return f"stack({self._list(keys)})" if array.stacked else self._leaf(keys[0])
+            case Laid(layout, RegionOf() as part):
+                return self._laid_part(layout, part)
+            case Laid(layout, inner):
+                return self._laid(layout, self.text(inner), _is_stack(inner), of_list=_is_stack(inner))
+            case RegionOf():
+                return self._part(array, ())
+            case Call(text, inner):
+                return text.replace(INNER, self.text(inner) if array.is_function else self._atom(inner))
+            case Joined(parts, axis):
+                plain = [part.keys[0] for part in parts if isinstance(part, Leaves) and not part.stacked]
+                only_leaves = len(plain) == len(parts)
+                items = self._list(plain) if only_leaves else f"[{', '.join(map(self.text, parts))}]"
+                name = "stack" if array.stacked else "concat"
+                return f"{name}({items})" if axis == 0 else f"{name}({items}, axis={axis})"
+
+    def _leaf(self, key: str) -> str:
+        return "x" if len(self.keys) == 1 else f"xs[{self.keys.index(key)}]"
 
     def _list(self, keys: Sequence[str]) -> str:
         """A list of leaves: all of them, neighbours, or one by one."""
-        if self._listed:
-            return "xs"
-        order = list(self._names)
-        start = order.index(keys[0])
-        if len(keys) > 1 and order[start : start + len(keys)] == list(keys):
-            return f"xs[{start}:{start + len(keys)}]"
-        return "[" + ", ".join(self._names[key] for key in keys) + "]"
+        start = self.keys.index(keys[0])
+        stop = start + len(keys)
+        if len(keys) == 1 < len(self.keys) or self.keys[start:stop] != tuple(keys):
+            return f"[{', '.join(map(self._leaf, keys))}]"
+        return "xs" if len(keys) == len(self.keys) else f"xs[{start}:{stop}]"
 
     def _hole(self, number: int, end: int | None = None) -> str:
         self.numbers.append(number)
         self.ends.append(end)
         return f"{{{len(self.numbers) - 1}}}"
 
-    # --- subscripts, calls, lists
-
-    def _part(self, part: RegionOf, single: Sequence[int]) -> str:
+    def _part(self, part: RegionOf, single: Collection[int]) -> str:
         """A subscript; the axes `single` are left out."""
         inner = self._atom(part.inner)
-        items = [self._item(part.region, axis, n, axis in single) for axis, n in enumerate(part.inner.shape)]
+        items = []
+        bounds = zip(part.region.starts, part.region.stops, part.inner.shape, strict=True)
+        for axis, (start, stop, length) in enumerate(bounds):
+            if axis in single:
+                items.append(self._hole(start))
+            elif stop - start == length:
+                items.append(":")
+            else:
+                items.append(f"{self._hole(start, 0)}:{self._hole(stop, length)}")
         while items[-1] == ":":
             items.pop()
         return f"{inner}[{', '.join(items)}]"
 
-    def _item(self, region: Region, axis: int, length: int, single: bool) -> str:
-        start, stop = region.starts[axis], region.stops[axis]
-        if single:
-            return self._hole(start)
-        return ":" if stop - start == length else f"{self._hole(start, 0)}:{self._hole(stop, length)}"
-
-    def _call(self, call: Call) -> str:
-        inner = self.text(call.inner) if _FUNCTION.match(call.text) else self._atom(call.inner)
-        return call.text.replace(INNER, inner)
-
     def _atom(self, array: SourceExpression) -> str:
         """The text, in parentheses where an operator or a subscript next to it would split it."""
         text = self.text(array)
-        return f"({text})" if isinstance(array, Call) and array.operator else text
-
-    def _joined(self, joined: Joined) -> str:
-        whole = self._listed and _are_leaves(joined.parts)
-        items = "xs" if whole else f"[{', '.join(map(self.text, joined.parts))}]"
-        name = "stack" if joined.stacked else "concat"
-        return f"{name}({items})" if joined.axis == 0 else f"{name}({items}, axis={joined.axis})"
-
-    # --- layouts
-
-    def _laid(self, layout: Layout, inner: SourceExpression) -> str:
-        if isinstance(inner, RegionOf):
-            return self._laid_part(layout, inner)
-        return self._expression(layout, self.text(inner), _is_stack(inner), of_list=_is_stack(inner))
+        operator = isinstance(array, Call) and array.elementwise and not array.is_function
+        return f"({text})" if operator else text
 
     def _laid_part(self, layout: Layout, part: RegionOf) -> str:
         """The text for a layout of a subscript; axes of which one index is left are dropped."""
@@ -141,9 +113,9 @@ class _Writer:
         single = [axis for axis, (length, of) in enumerate(lengths) if length == 1 < of]
         before = tuple(digits for axis, digits in enumerate(layout.before) if axis not in single)
         rest = Layout(layout.lengths, before, layout.after)
-        return self._expression(rest, self._part(part, single), _is_stack(part.inner), of_list=False)
+        return self._laid(rest, self._part(part, single), _is_stack(part.inner), of_list=False)
 
-    def _expression(self, layout: Layout, inner: str, stack: bool, of_list: bool) -> str:
+    def _laid(self, layout: Layout, inner: str, stack: bool, of_list: bool) -> str:
         """The shortest text for a layout of an array. `stack`: its first axis is that of a stack;
         `of_list`: it is all of `stack(…)`."""
         simple = _without_pattern(layout, inner, stack, of_list)
@@ -154,11 +126,8 @@ class _Writer:
             " ".join(_group([names[digit] for digit in axis]) for axis in axes)
             for axes in (layout.before, layout.after)
         )
-        lengths = "".join(
-            f", {names[digit]}={self._hole(layout.lengths[digit])}"
-            for axis in layout.before
-            for digit in axis[:-1]
-        )
+        cut = (digit for axis in layout.before for digit in axis[:-1])
+        lengths = "".join(f", {names[digit]}={self._hole(layout.lengths[digit])}" for digit in cut)
         return f"rearrange({inner}, '{left} -> {right}'{lengths})"
 
 
@@ -182,15 +151,13 @@ def _names(axes: Groups, stack: bool) -> list[str]:
     names: list[str] = []
     whole, marks = iter(_WHOLE), iter(("", *"23456789"))
     for axis, digits in enumerate(axes):
-        count = len(digits)
         if stack and axis == 0:
-            names += _STACKED[:count]
-        elif count == 1:
+            names += _STACKED[: len(digits)]
+        elif len(digits) == 1:
             names.append(next(whole))
         elif digits:
-            letters = "hd" if count == 2 else "hpd" if count == 3 else _OF_MANY
             mark = next(marks)
-            names += [letters[place] + mark for place in range(count)]
+            names += [letter + mark for letter in ("hd" if len(digits) == 2 else _OF_MANY[: len(digits)])]
     return names
 
 

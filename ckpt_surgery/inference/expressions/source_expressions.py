@@ -6,7 +6,7 @@ stack of arrays that are made alike is one expression over the stack of their le
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ckpt_surgery.core.arrays import Region, Shape
@@ -24,6 +24,8 @@ from ckpt_surgery.inference.expressions.layouts import (
 
 INNER = "\0"
 """Placeholder of the inner expression in the text of a call."""
+_FUNCTION = re.compile(r"\w+\(")
+"""Start of a call's text that is neither an operator nor a subscript."""
 _FROM_LAST = re.compile(r"axis=-|\.\.\.|bitcast")
 """Signs of calls that name axes from the last one, so that they fit stacks, too."""
 
@@ -79,8 +81,11 @@ class Call:
     shape: Shape
     elementwise: bool
     """True if each element depends on the element at its own index alone."""
-    operator: bool
-    """True if the text needs parentheses beside other operators."""
+
+    @property
+    def is_function(self) -> bool:
+        """True for `f(x)`; False for operators and subscripts, which stand beside the text of the array."""
+        return _FUNCTION.match(self.text) is not None
 
 
 @frozen()
@@ -109,12 +114,11 @@ def of_leaves(keys: Sequence[str], lengths: Shape, each: Shape) -> SourceExpress
     return reshaped(leaves, (*lengths, *each)) if lengths else leaves
 
 
-def member(layout: Layout, inner: SourceExpression, place: Sequence[int]) -> SourceExpression:
-    """Lay an array out and index its first axes by `place`."""
-    whole = laid(layout, inner)
+def indexed(array: SourceExpression, place: Iterable[int]) -> SourceExpression:
+    """The part of an array at these indices along its first axes."""
     for number in place:
-        whole = squeezed(cut(rows(whole.shape, 0, number, number + 1), whole), 0)
-    return whole
+        array = squeezed(cut(rows(array.shape, 0, number, number + 1), array), 0)
+    return array
 
 
 def rows(shape: Shape, axis: int, start: int, stop: int) -> Region:
@@ -135,7 +139,7 @@ def laid(layout: Layout, inner: SourceExpression) -> SourceExpression:
     if is_identity(layout):
         return inner
     if isinstance(inner, Call) and inner.elementwise:
-        return mapped(inner.text, laid(layout, inner.inner), inner.operator)
+        return mapped(inner.text, laid(layout, inner.inner))
     if isinstance(inner, Joined) and not inner.stacked:
         apart = _laid_apart(layout, inner)
         if apart is not None:
@@ -159,7 +163,7 @@ def cut(region: Region, inner: SourceExpression) -> SourceExpression:
     if region == Region.whole(inner.shape):
         return inner
     if isinstance(inner, Call) and inner.elementwise and region.size:
-        return mapped(inner.text, cut(region, inner.inner), inner.operator)
+        return mapped(inner.text, cut(region, inner.inner))
     before = restricted(inner.layout, region) if isinstance(inner, Laid) and region.size else None
     if isinstance(inner, Laid) and before is not None:
         part, layout = before
@@ -169,14 +173,14 @@ def cut(region: Region, inner: SourceExpression) -> SourceExpression:
     return RegionOf(region, inner)
 
 
-def mapped(text: str, inner: SourceExpression, operator: bool = False) -> SourceExpression:
+def mapped(text: str, inner: SourceExpression) -> SourceExpression:
     """An elementwise call of an array."""
-    return Call(text, inner, inner.shape, elementwise=True, operator=operator)
+    return Call(text, inner, inner.shape, elementwise=True)
 
 
 def after(operation: str, inner: SourceExpression) -> SourceExpression:
     """An array after a sum or a product with one number, as it follows an expression; or as it is."""
-    return mapped(f"{INNER}{operation}", inner, operator=True) if operation else inner
+    return mapped(f"{INNER}{operation}", inner) if operation else inner
 
 
 def cast(inner: SourceExpression, dtype: DType) -> SourceExpression:
@@ -186,7 +190,7 @@ def cast(inner: SourceExpression, dtype: DType) -> SourceExpression:
 
 def called(text: str, inner: SourceExpression, shape: Shape) -> SourceExpression:
     """A call of an array that gives one of this shape."""
-    return Call(text, inner, shape, elementwise=False, operator=False)
+    return Call(text, inner, shape, elementwise=False)
 
 
 def reshaped(inner: SourceExpression, shape: Shape) -> SourceExpression:
@@ -195,21 +199,15 @@ def reshaped(inner: SourceExpression, shape: Shape) -> SourceExpression:
     return called(f"reshape({INNER}, {shape})", inner, shape) if layout is None else laid(layout, inner)
 
 
-def joined(parts: Sequence[SourceExpression], axis: int) -> SourceExpression:
-    """Arrays one after another along an axis, whatever they are made of."""
-    return Joined(tuple(parts), axis, stacked=False)
-
-
 def concatenated(parts: Sequence[SourceExpression], axis: int) -> SourceExpression:
     """Arrays of one dtype one after another along an axis."""
     if len(parts) == 1:
         return parts[0]
     calls = [part for part in parts if isinstance(part, Call) and part.elementwise]
     if len(calls) == len(parts) and len({call.text for call in calls}) == 1:
-        inner = concatenated([call.inner for call in calls], axis)
-        return mapped(calls[0].text, inner, calls[0].operator)
+        return mapped(calls[0].text, concatenated([call.inner for call in calls], axis))
     if any(part.shape[axis] != 1 for part in parts):
-        return joined(parts, axis)
+        return Joined(tuple(parts), axis, stacked=False)
     singles = [squeezed(part, axis) for part in parts]
     alike = lifted(singles)
     if alike is None:
@@ -230,53 +228,56 @@ def lifted(parts: Sequence[SourceExpression]) -> SourceExpression | None:
     The expression is written once, over the stacks of their leaves.
     """
     first, count = parts[0], len(parts)
+    if len(set(map(_form, parts))) > 1:
+        return None
     if isinstance(first, Leaves):
-        leaves = [part for part in parts if isinstance(part, Leaves)]
-        if len(leaves) < count or len({(leaf.stacked, leaf.shape) for leaf in leaves}) > 1:
-            return None
         lengths = (count, len(first.keys)) if first.stacked else (count,)
-        return of_leaves([key for leaf in leaves for key in leaf.keys], lengths, first.each)
+        keys = [key for part in parts for leaves in leaves_of(part) for key in leaves.keys]
+        return of_leaves(keys, lengths, first.each)
+    columns = map(lifted, zip(*map(_inputs, parts), strict=True))
+    inner = [column for column in columns if column is not None]
+    if len(inner) < len(_inputs(first)):
+        return None
     if isinstance(first, Joined):
-        joins = [part for part in parts if isinstance(part, Joined)]
-        if len(joins) < count or len({(join.axis, join.stacked, len(join.parts)) for join in joins}) > 1:
-            return None
-        columns = [lifted(column) for column in zip(*(join.parts for join in joins), strict=True)]
-        stacks = [stack for stack in columns if stack is not None]
-        return Joined(tuple(stacks), first.axis + 1, first.stacked) if len(stacks) == len(columns) else None
-    same = [part for part in parts if isinstance(part, Laid | RegionOf | Call)]
-    if len(same) < count or len({_form(part) for part in same}) > 1:
-        return None
-    inner = lifted([part.inner for part in same])
-    if inner is None:
-        return None
+        return Joined(tuple(inner), first.axis + 1, first.stacked)
     if isinstance(first, Laid):
-        return laid(stacked(first.layout, count), inner)
+        return laid(stacked(first.layout, count), inner[0])
     if isinstance(first, RegionOf):
-        return cut(Region((0, *first.region.starts), (count, *first.region.stops)), inner)
+        return cut(Region((0, *first.region.starts), (count, *first.region.stops)), inner[0])
     fits = first.elementwise or _FROM_LAST.search(first.text) is not None
-    return replace(first, inner=inner, shape=(count, *first.shape)) if fits else None
+    return replace(first, inner=inner[0], shape=(count, *first.shape)) if fits else None
 
 
-def _form(array: Laid | RegionOf | Call) -> object:
-    """Form that arrays which are made alike share, apart from their inner array."""
-    if isinstance(array, Laid):
-        return array.layout
-    return array.region if isinstance(array, RegionOf) else (array.text, array.shape)
+def _form(array: SourceExpression) -> object:
+    """Form that arrays which are made alike share, apart from what they are made of."""
+    match array:
+        case Leaves(keys, each, is_stack):
+            return len(keys), each, is_stack
+        case Laid(layout):
+            return layout
+        case RegionOf(region):
+            return region
+        case Call(text):
+            return text, array.shape
+        case Joined(parts, axis, is_stack):
+            return len(parts), axis, is_stack
+
+
+def _inputs(array: SourceExpression) -> Sequence[SourceExpression]:
+    """The arrays that an array is made of; none for leaves."""
+    if isinstance(array, Leaves):
+        return ()
+    return array.parts if isinstance(array, Joined) else (array.inner,)
 
 
 def leaves_of(array: SourceExpression) -> list[Leaves]:
     """The leaves, and stacks of leaves, that an expression is made of, in the order of its text."""
     if isinstance(array, Leaves):
         return [array]
-    if isinstance(array, Joined):
-        return list(itertools.chain.from_iterable(map(leaves_of, array.parts)))
-    return leaves_of(array.inner)
+    return list(itertools.chain.from_iterable(map(leaves_of, _inputs(array))))
 
 
 def scales(array: SourceExpression) -> bool:
     """True if floats are multiplied or divided, which is exact only as long as they stay in their range."""
-    if isinstance(array, Joined):
-        return any(map(scales, array.parts))
-    if isinstance(array, Call) and array.operator and (" / " in array.text or " * " in array.text):
-        return True
-    return not isinstance(array, Leaves) and scales(array.inner)
+    scaled = isinstance(array, Call) and (" / " in array.text or " * " in array.text)
+    return scaled or any(map(scales, _inputs(array)))

@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 
 from ckpt_surgery.inference.expressions.formations import Candidate, Evidence, Formation, Proposal, Undecided
-from ckpt_surgery.inference.expressions.layouts import Layout
-from ckpt_surgery.inference.expressions.possible_layouts import MOST
+from ckpt_surgery.inference.expressions.layouts import MOST, Layout
 from ckpt_surgery.inference.keys.grids import Grid
 from ckpt_surgery.inference.names.analogies import Analogies
 from ckpt_surgery.inference.names.fused import fused_pairs

@@ -12,9 +12,8 @@ import numpy as np
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.expressions.expression_text import keys_and_value
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation, Value
-from ckpt_surgery.inference.expressions.layouts import Layout
-from ckpt_surgery.inference.expressions.possible_layouts import layouts, plausible
-from ckpt_surgery.inference.expressions.source_expressions import cast, laid, member, of_leaves
+from ckpt_surgery.inference.expressions.layouts import Layout, layouts, plausible
+from ckpt_surgery.inference.expressions.source_expressions import cast, indexed, laid, of_leaves
 from ckpt_surgery.inference.keys.concepts import counted
 from ckpt_surgery.inference.keys.grids import Grid, Numbers
 from ckpt_surgery.inference.values.pieces import Window
@@ -74,7 +73,7 @@ class Match:
             array = replace(part.window, axis=part.window.axis + len(lengths)).of(array)
         if self.how == "unstack":
             place = tuple(map(int, np.unravel_index(at, self.lengths)))
-            array = member(layout.inverse(), array, place)
+            array = indexed(laid(layout.inverse(), array), place)
         else:
             array = laid(layout, array)
         if self.target.dtype is not None and self.source.dtype != self.target.dtype:

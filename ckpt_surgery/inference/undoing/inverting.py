@@ -22,9 +22,9 @@ from ckpt_surgery.functions.layout import Reshape
 from ckpt_surgery.inference.expressions.expression_text import formation
 from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Formation, X
 from ckpt_surgery.inference.expressions.source_expressions import (
+    Joined,
     concatenated,
     cut,
-    joined,
     of_leaves,
     rows,
     scales,
@@ -246,12 +246,12 @@ def _joined(chain: Sequence[Held], axis: int, dtype: DType) -> Held:
     """Join a chain of adjacent regions along an axis."""
     if len(chain) == 1:
         return chain[0]
-    join = concatenated
-    if len({held.dtype for held in chain}) > 1:
-        chain, join = [as_dtype(held, dtype) for held in chain], joined
+    alike = len({held.dtype for held in chain}) == 1
+    chain = chain if alike else [as_dtype(held, dtype) for held in chain]
+    parts = [held.expression for held in chain]
+    expression = concatenated(parts, axis) if alike else Joined(tuple(parts), axis, stacked=False)
     first, last = chain[0].region, chain[-1].region
     stops = tuple(last.stops[i] if i == axis else n for i, n in enumerate(first.stops))
-    expression = join([held.expression for held in chain], axis)
     return Held(Region(first.starts, stops), expression, chain[0].dtype, min(held.first for held in chain))
 
 

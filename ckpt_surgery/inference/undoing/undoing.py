@@ -257,7 +257,7 @@ def _binary(function: Binary, node: Apply, held: Held) -> Undone:
     if kind(held.dtype) != kind(child):
         held = as_dtype(held, child)
     if text != INNER:
-        held = held.of(held.region, mapped(text, held.expression, operator=True))
+        held = held.of(held.region, mapped(text, held.expression))
     yield 0, held
 
 
@@ -289,7 +289,7 @@ def _undo_integers(op: str, number: Number, number_first: bool, dtype: DType) ->
 def _unary(function: Unary, node: Apply, held: Held) -> Undone:
     if function.op != "neg":
         raise _lost(node)
-    yield 0, held.of(held.region, mapped(f"-{INNER}", held.expression, operator=True))
+    yield 0, held.of(held.region, mapped(f"-{INNER}", held.expression))
 
 
 _UNDO: Mapping[type, Callable[[Any, Apply, Held], Undone]] = {

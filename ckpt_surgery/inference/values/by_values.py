@@ -1,18 +1,17 @@
 """Match leaves by values: which leaves of the source hold the numbers of a target leaf, in what order.
 
-Sums of hashes decide. The search goes from the plainest match to the most involved: one leaf from one leaf;
-one leaf from a stack, or several leaves from one array; stacks in odd orders; parts of an axis; and arrays
-that are put together of parts.
+Sums of hashes decide. The search goes from the plainest match to the most involved: leaves or stacks from
+leaves or stacks; arrays that are put together of several, as stacks in odd orders are; parts of an axis; and
+arrays that are put together of parts.
 """
 
-import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 
+from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.inference.expressions.expression_text import formation
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation
 from ckpt_surgery.inference.expressions.source_expressions import (
@@ -22,43 +21,28 @@ from ckpt_surgery.inference.expressions.source_expressions import (
     called,
     cast,
     concatenated,
+    indexed,
     laid,
-    member,
     of_leaves,
     reshaped,
 )
 from ckpt_surgery.inference.values.comparing import equal_elements
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, hashes, kind_of
-from ckpt_surgery.inference.values.marginals import layouts_between
 from ckpt_surgery.inference.values.pieces import (
     MOST_SLICES,
     Piece,
     Pieces,
     Window,
     by_sums,
-    chains,
     grid_stacks,
-    sibling_stacks,
-    single,
+    layouts_between,
     singles,
-    sliced_pieces,
-    stack_of,
     windows,
 )
 from ckpt_surgery.inference.values.reading import Side, fingerprint_of
 
-MOST_OF_EQUAL_SUM = 256
-"""Maximum number of leaves with equal values considered for a leaf: any of them gives the same."""
-MOST_SOURCES = 8
-"""Maximum number of sources with equal values tried for a leaf."""
-
-
-def resemblance(one: str, other: str) -> float:
-    """Share of components that two keys have in common. It only decides between leaves with equal values."""
-    if one == other:
-        return 1.0
-    a, b = (set(key.replace(".", "/").split("/")) for key in (one, other))
-    return 0.99 * len(a & b) / len(a | b)
+MOST_OF_EQUAL_SUM = 64
+"""Maximum number of sources with equal values tried for a leaf: any of them gives the same."""
 
 
 @dataclass(frozen=True)
@@ -70,257 +54,223 @@ class ByValues:
     """Sources of the leaves of the target that hold their elements in an unknown order."""
 
 
-def match_by_values(
-    source: Side, target: Side, decided: Collection[str] = (), operation: str = ""
-) -> ByValues:
+def match_by_values(source: Side, target: Side, decided: Collection[str] = ()) -> ByValues:
     """Find the leaves of the source whose elements the leaves of the target hold.
 
     Arrays of one repeated value are left to names. `decided`: leaves of the target to leave out.
-    `operation`: arithmetic on every element, such as ` + 1.0`; the fingerprints of the source are those after
-    it.
     """
+
+    def search(dtype: DType) -> _ValueSearch:
+        wanted = {key: sums for key, sums in target.own(dtype).items() if key not in decided}
+        return _ValueSearch(source, target, dtype, source.as_dtype(dtype), wanted)
+
+    return _found(target, search)
+
+
+def match_after_operation(
+    operation: str, source: Side, target: Side, keys: Collection[str], wanted: Collection[str]
+) -> ByValues:
+    """Match these leaves of the source, if they are floats, to the wanted leaves of the target.
+
+    `operation`: sum or product on every element, as the text after an array in an expression: ` + 1.0`.
+    """
+    known = {key: sums for key in keys if (sums := source.known(key)) is not None and sums.size}
+    floats = {key: sums for key, sums in known.items() if kind_of(source.dtype_of(key)) == "f"}
+
+    def search(dtype: DType) -> _ValueSearch:
+        targets = {key: sums for key, sums in target.own(dtype).items() if key in wanted}
+        sizes = {sums.size for sums in targets.values() if sums.size}
+        given = {
+            key: fingerprint_of(after(operation, of_leaves([key], (), sums.shape)), source, dtype)
+            for key, sums in floats.items()
+            if any(size % sums.size == 0 or sums.size % size == 0 for size in sizes)
+        }
+        return _ValueSearch(source, target, dtype, given, targets, operation)
+
+    return _found(target, search)
+
+
+def _found(target: Side, search_of: "Callable[[DType], _ValueSearch]") -> ByValues:
+    """Search the leaves of each dtype of the target."""
     dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
     formations: list[Formation] = []
     reordered: dict[str, tuple[str, ...]] = {}
     for dtype in sorted(dtypes, key=lambda dtype: dtype.name):
-        search = _ValueSearch(source, target, dtype, decided, operation)
+        search = search_of(dtype)
         search.run()
         formations += search.formations.values()
         reordered |= search.reordered()
     return ByValues(tuple(formations), reordered)
 
 
-def match_after_operation(
-    operation: str, source: Side, target: Side, keys: Collection[str], wanted: Collection[str]
-) -> ByValues:
-    """Match these leaves of the source, after an operation, to the wanted leaves of the target.
-
-    `operation`: the text after an array in an expression, such as ` + 1.0`. Both sides have values; only
-    floats are considered.
-    """
-    target_sums = _floats(target, wanted)
-    sizes = {sums.size for sums in target_sums.values() if sums.size}
-    dtypes = dict.fromkeys(map(target.dtype_of, target_sums))
-    known = {}
-    for key, sums in _floats(source, keys).items():
-        if sums.size and any(size % sums.size == 0 or sums.size % size == 0 for size in sizes):
-            changed = after(operation, of_leaves([key], (), sums.shape))
-            known[key] = {dtype: fingerprint_of(changed, source, dtype) for dtype in dtypes}
-    own = {key: target.fingerprints[key] for key in target_sums}
-    given, left = (
-        replace(side, leaves={key: side.leaves[key] for key in sums}, fingerprints=sums)
-        for side, sums in ((source, known), (target, own))
-    )
-    return match_by_values(given, left, operation=operation)
-
-
-def _floats(side: Side, keys: Iterable[str]) -> dict[str, Fingerprint]:
-    """Fingerprints of the float arrays whose values are known."""
-    known = (key for key in keys if key in side.fingerprints and side.is_array(key))
-    return {key: side.sums(key) for key in known if kind_of(side.dtype_of(key)) == "f"}
-
-
-@dataclass
 class _ValueSearch:
     """The search for the sources of the target's leaves of one dtype."""
 
-    source: Side
-    target: Side
-    dtype: np.dtype[Any]
-    decided: Collection[str]
-    operation: str
-    formations: dict[str, Formation] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.given = {k: f for k, f in self.source.as_dtype(self.dtype).items() if f.size}
-        own = self.target.own(self.dtype)
-        self.targets = {k: f for k, f in own.items() if f.size and k not in self.decided}
-        self.wanted = {k: f for k, f in self.targets.items() if not f.constant}
-        self.groups = [*singles(self.given), *grid_stacks(self.source.grids, self.given)]
-        self.sources = self._telling(self.groups)
-
-    @staticmethod
-    def _telling(groups: Iterable[Piece]) -> Pieces:
-        return by_sums(group for group in groups if not group.constant)
+    def __init__(
+        self,
+        source: Side,
+        target: Side,
+        dtype: DType,
+        given: Mapping[str, Fingerprint],
+        wanted: Mapping[str, Fingerprint],
+        operation: str = "",
+    ) -> None:
+        """`given`: fingerprints of the source, after the operation and the cast."""
+        self.source, self.target, self.dtype, self.operation = source, target, dtype, operation
+        self.given, self.targets = ({k: f for k, f in side.items() if f.size} for side in (given, wanted))
+        self.formations: dict[str, Formation] = {}
+        groups = (*singles(self.given), *grid_stacks(source.grids, self.given))
+        # Arrays of several dtypes are not stacked.
+        self.groups = [group for group in groups if len(set(map(source.dtype_of, group.keys))) == 1]
+        self.sources = by_sums(self.groups)
 
     def run(self) -> None:
         """Match as many leaves as possible, by the plainest way first."""
-        self._of_wholes(self._missing())
         for wanted in self._missing():
-            self._of_slices(wanted)
-        self._of_wholes(self._missing_groups(grid_stacks))
+            if not self._of_whole(wanted):
+                self._of_chain(wanted, lambda wanted, axis: self.sources)
         self._of_parts()
         for wanted in self._missing():
-            self._of_sliced_parts(wanted)
-        if any(self._missing()):
-            slices = sliced_pieces(singles(self.given), self._sums_of)
-            for wanted in self._missing():
-                self._put_together(wanted, (self.sources, slices))
+            if not self._of_chain(wanted, self._alike_slices):
+                self._of_chain(wanted, lambda wanted, axis: self._slices)
 
     def reordered(self) -> dict[str, tuple[str, ...]]:
         """Sources of the leaves that are left over, though the source has all of their elements."""
         sources: dict[str, tuple[str, ...]] = {}
-        if any(self._missing()):
-            self.sources = self._telling((*self.groups, *sibling_stacks(self.source.grids, self.given)))
-        groups = map(self._missing_groups, (grid_stacks, sibling_stacks))
-        for wanted in (group for some in (self._missing(), *groups) for group in some):
-            for group in self._nearest(wanted)[:1]:
+        for wanted in self._missing():
+            for group in self._alike(wanted)[:1]:
                 sources |= {key: group.keys for key in wanted.keys if key not in sources}
         return sources
 
     def _missing(self) -> Iterator[Piece]:
-        """Leaves of the target that are not decided when their turn comes."""
-        return (single(key, sums) for key, sums in self.wanted.items() if key not in self.formations)
+        """Leaves of the target, then stacks of them, of which none is decided when their turn comes."""
+        for make in (singles, partial(grid_stacks, self.target.grids)):
+            for piece in make({key: f for key, f in self.targets.items() if key not in self.formations}):
+                if self.formations.keys().isdisjoint(piece.keys):
+                    yield piece
 
-    def _missing_groups(self, make: Callable[..., Iterator[Piece]]) -> Iterator[Piece]:
-        """Groups of the target without a decided member."""
-        left = {key: sums for key, sums in self.targets.items() if key not in self.formations}
-        for group in make(self.target.grids, left):
-            if not group.constant and self.formations.keys().isdisjoint(group.keys):
-                yield group
+    def _alike(self, wanted: Piece) -> Sequence[Piece]:
+        """Groups of the source with an equal sum, single leaves and the same key first."""
+        sums = wanted.fingerprint
+        alike = self.sources.get(sums.size, {}).get(sums.total, ())[:MOST_OF_EQUAL_SUM]
+        return sorted(alike, key=lambda group: (len(group.keys), group.keys != wanted.keys))
 
-    def _nearest(self, wanted: Piece) -> list[Piece]:
-        """Groups with an equal sum in the order to try: single leaves first, then by resemblance of names."""
-        near = self.sources.get(wanted.size, {}).get(wanted.total, ())[:MOST_OF_EQUAL_SUM]
-        key = wanted.keys[0]
-        return sorted(near, key=lambda g: (len(g.keys), -resemblance(g.keys[0], key)))[:MOST_SOURCES]
-
-    def _of_wholes(self, groups: Iterable[Piece]) -> None:
+    def _of_whole(self, wanted: Piece) -> bool:
         """Try leaves of the source that together hold the elements of these leaves."""
-        for wanted in groups:
-            any(self._take(wanted, group) for group in self._nearest(wanted))
-
-    def _of_slices(self, wanted: Piece) -> None:
-        """Try a stack of any leaves, in any order."""
-        for axis, sums in enumerate(wanted.fingerprint.axes):
-            keys = self._slices(wanted, list(map(int, sums))) if len(sums) > 1 else ()
-            group = stack_of(keys, [self.given[name] for name in keys])
-            if group is not None and self._take(wanted, group, f"each slice along axis {axis} is one leaf"):
-                return
-
-    @cached_property
-    def _every(self) -> Pieces:
-        """All leaves, those of one repeated value, too."""
-        return by_sums(singles(self.given))
-
-    def _slices(self, wanted: Piece, sums: Sequence[int]) -> Sequence[str]:
-        """A different leaf for each of these sums; empty if one is missing.
-
-        Leaves of one repeated value count only beside others of their family.
-        """
-        alike = self._every.get(wanted.size // len(sums), {})
-        keys: list[str] = []
-        for total in sums:
-            names = [piece.keys[0] for piece in alike.get(total, ())[:MOST_OF_EQUAL_SUM]]
-            free = [name for name in names if name not in keys]
-            if not free:
-                return ()
-            keys.append(max(free, key=lambda name: resemblance(name, wanted.keys[0])))
-        places = self.source.places
-        telling = {places[name][0].template for name in keys if not self.given[name].constant}
-        return keys if all(places[name][0].template in telling for name in keys) else ()
+        alike = self._alike(wanted)
+        return any(self._decide(wanted, self._laid(group, wanted.fingerprint)) for group in alike)
 
     def _of_parts(self) -> None:
         """Try leaves that hold a part of an axis of the source's arrays."""
-        for group in self.groups:
-            sums = by_sums((*self._missing(), *self._missing_groups(grid_stacks)))
-            if not sums:
-                return
-            axes = range(len(group.lengths), len(group.shape))
-            for window, (wanted, *_) in windows(group.fingerprint, axes, sums):
-                if self.formations.keys().isdisjoint(wanted.keys):
-                    why = "" if group.lengths or wanted.lengths else f"a part of axis {window.axis}"
-                    self._take(wanted, replace(group, window=window, read=self._sums_of), why)
+        sums = by_sums(self._missing())
+        for group in self.groups if sums else ():
+            axes = range(len(group.lengths), len(group.fingerprint.shape))
+            for window, several in windows(group.fingerprint, axes, sums):
+                part = replace(group, window=window)
+                for wanted in several:
+                    if self.formations.keys().isdisjoint(wanted.keys):
+                        self._decide(wanted, self._laid(part, wanted.fingerprint))
 
-    def _of_sliced_parts(self, wanted: Piece) -> None:
-        """Try a stack of parts of leaves, the same part of each, in any order."""
-        for sums in wanted.fingerprint.axes:
-            if not 2 <= len(sums) <= MOST_SLICES:
-                continue
-            slices = {wanted.size // len(sums): {int(total): i for i, total in enumerate(sums)}}
-            stacks: dict[Window, dict[int, str]] = {}
-            for name, given in self.given.items():
-                for window, place in windows(given, range(len(given.shape)), slices):
-                    stacks.setdefault(window, {}).setdefault(place, name)
-            for window, stack in stacks.items():
-                keys = [stack[place] for place in sorted(stack)]
-                group = stack_of(keys, [self.given[name] for name in keys])
-                if group is None or len(set(keys)) < len(sums):
-                    continue
-                window = replace(window, axis=window.axis + 1)
-                part = replace(group, window=window, read=self._sums_of)
-                if self._take(wanted, part, "the same part of each leaf"):
-                    return
+    def _laid(self, piece: Piece, sums: Fingerprint) -> list[SourceExpression]:
+        """A piece, after the operation and the cast, in each order of its elements that has these sums."""
+        array = after(self.operation, piece.array)
+        given = piece.fingerprint if piece.window is None else fingerprint_of(array, self.source, self.dtype)
+        if self.source.dtype_of(piece.keys[0]) != self.dtype:
+            array = cast(array, self.dtype)
+        return [laid(layout, array) for layout in layouts_between(given, sums)]
 
-    def _take(self, wanted: Piece, piece: Piece, why: str = "") -> bool:
-        """Match the leaves of a group, or a part of each, in an order that gives all wanted elements.
+    def _decide(self, wanted: Piece, arrays: Sequence[SourceExpression]) -> bool:
+        """Match leaves with the first of these arrays that has all of their elements; False if none has.
 
-        Where several orders have the sums, elements are compared. A single one is compared later, with all
-        others. False if no order fits.
+        A single one is compared later, with all others.
         """
-        if len({self.source.dtype_of(key) for key in piece.keys}) > 1:
-            return False  # arrays of several dtypes are not stacked
-        layouts = layouts_between(piece.marginals, wanted.fingerprint)
-        array = self._changed(piece) if layouts else piece.array
-        for layout in layouts:
-            candidates = [
-                formation(key, member(layout, array, place), self._evidence, why)
-                for place, key in zip(np.ndindex(*wanted.lengths), wanted.keys, strict=True)
-            ]
-            if len(layouts) == 1 or all(equal_elements(one, self.source, self.target) for one in candidates):
-                self.formations.update((one.target, one) for one in candidates)
+        evidence = Evidence.ARITHMETIC if self.operation else Evidence.VALUES
+        places = list(zip(np.ndindex(*wanted.lengths), wanted.keys, strict=True))
+        for array in arrays:
+            made = [formation(key, indexed(array, place), evidence) for place, key in places]
+            if len(arrays) == 1 or all(equal_elements(one, self.source, self.target) for one in made):
+                self.formations.update((one.target, one) for one in made)
                 return True
         return False
 
-    def _changed(self, piece: Piece) -> SourceExpression:
-        """A piece of the source after the operation, as the dtype of the target."""
-        array = after(self.operation, piece.array)
-        return array if self.source.dtype_of(piece.keys[0]) == self.dtype else cast(array, self.dtype)
-
-    @property
-    def _evidence(self) -> Evidence:
-        return Evidence.ARITHMETIC if self.operation else Evidence.VALUES
-
-    def _sums_of(self, array: SourceExpression) -> Fingerprint:
-        """The sums of an expression over the source, as it is after the operation and the cast."""
-        return fingerprint_of(after(self.operation, array), self.source, self.dtype)
-
     # --- arrays that consist of parts
 
-    def _put_together(self, wanted: Piece, several: Iterable[Pieces]) -> None:
-        """Try an array that consists of leaves, of stacks of some, or of slices of one, along an axis.
+    def _of_chain(self, wanted: Piece, pieces: Callable[[Piece, int], Pieces]) -> bool:
+        """Try pieces one after another along an axis, perhaps in each of its periods."""
+        for axis in range(len(wanted.fingerprint.shape)) if not wanted.lengths else ():
+            links: dict[tuple[int, int], tuple[Window, Sequence[Piece]]] = {}
+            for window, alike in windows(wanted.fingerprint, [axis], pieces(wanted, axis)):
+                links.setdefault((window.repeats, window.start), (window, alike))
+            for repeats in sorted({window.repeats for window, _ in links.values()}):
+                chain: dict[Window, Piece] = {}
+                stop = 0
+                while (repeats, stop) in links:
+                    window, alike = links[repeats, stop]
+                    used = list(chain.values())
+                    chain[window] = min(
+                        alike[:MOST_OF_EQUAL_SUM], key=lambda piece: (piece in used, len(piece.keys))
+                    )
+                    stop += window.length
+                array = self._joined(wanted, axis, stop, chain)
+                if array is not None and self._decide(wanted, [array]):
+                    return True
+        return False
+
+    def _joined(
+        self, wanted: Piece, axis: int, stop: int, chain: Mapping[Window, Piece]
+    ) -> SourceExpression | None:
+        """Join the parts, in order, as an expression; None if they leave out more than padding.
 
         Zeros left over at the end of an axis are padding.
         """
-        for pieces, axis in itertools.product(several, range(len(wanted.shape))):
-            for repeats, links in chains(wanted.fingerprint, axis, pieces):
-                found = self._of_chain(wanted, axis, repeats, links)
-                if found is not None:
-                    self.formations[found.target] = found
-                    return
-
-    def _of_chain(
-        self, wanted: Piece, axis: int, repeats: int, links: Sequence[tuple[Window, Piece]]
-    ) -> Formation | None:
-        """Join the parts, in order, as an expression; None if they leave out more than padding."""
-        last, whole = links[-1][0], wanted.shape[axis]
-        stop = last.start + last.length
-        padded = whole // repeats - stop
-        zero = int(hashes(np.zeros((1,), self.dtype))[0]) * (wanted.size // whole)
-        zeros = bool((wanted.fingerprint.axes[axis][stop:] == np.uint64(zero % (1 << 64))).all())
-        if (padded and (repeats > 1 or not zeros)) or (len(links) == 1 and not padded):
+        own, shape = wanted.fingerprint, wanted.fingerprint.shape
+        repeats = max((window.repeats for window in chain), default=0)
+        zero = int(hashes(np.zeros((1,), self.dtype))[0]) * (own.size // shape[axis]) % (1 << 64)
+        zeros = repeats == 1 and bool((own.axes[axis][stop:] == np.uint64(zero)).all())
+        if stop * repeats != shape[axis] and not zeros:
             return None
         parts: list[SourceExpression] = []
-        for window, piece in links:
+        for window, piece in chain.items():
             sums = fingerprint_of(window.of(wanted.array), self.target, self.dtype)
-            layouts = layouts_between(piece.marginals, sums)
-            if not layouts:
-                return None
-            parts.append(laid(layouts[0], self._changed(piece)))
+            parts += self._laid(piece, sums)[:1]
+        if len(parts) < len(chain):
+            return None
         array = concatenated(parts, axis if repeats == 1 else axis + 1)
-        if padded:
-            array = called(f"pad({INNER}, axis={axis}, to={whole})", array, wanted.shape)
-        if repeats > 1:
-            array = reshaped(array, wanted.shape)
-        why = f"{'parts' if len(parts) > 1 else 'one leaf'} along axis {axis}{', and zeros' * bool(padded)}"
-        return formation(wanted.keys[0], array, self._evidence, why)
+        if stop * repeats < shape[axis]:
+            return called(f"pad({INNER}, axis={axis}, to={shape[axis]})", array, shape)
+        return reshaped(array, shape)
+
+    def _alike_slices(self, wanted: Piece, axis: int) -> Pieces:
+        """Parts of leaves of the source that are slices of an array along an axis."""
+        size, places = _slices_of(wanted.fingerprint, axis)
+        found: dict[int, list[Piece]] = {total: [] for total in places}
+        for key, given in self.given.items() if found else ():
+            for window, alike in windows(given, range(len(given.shape)), {size: found}):
+                alike.append(Piece((key,), (), given, window))
+        return {size: {total: pieces for total, pieces in found.items() if pieces}}
+
+    @cached_property
+    def _slices(self) -> Pieces:
+        """The slices of leaves of the source along each of their axes."""
+        indexed: dict[int, dict[int, list[Piece]]] = {}
+        for key, given in self.given.items():
+            for axis in range(len(given.shape)):
+                size, places = _slices_of(given, axis)
+                for total, place in places.items():
+                    piece = Piece((key,), (), given, Window(axis, 1, place, 1))
+                    indexed.setdefault(size, {}).setdefault(total, []).append(piece)
+        return indexed
+
+
+def _slices_of(array: Fingerprint, axis: int) -> tuple[int, dict[int, int]]:
+    """Number of elements of a slice along an axis, and the places of the slices by their sums.
+
+    None of an axis that is too long, of single elements, which prove nothing, and of slices that the array
+    has twice, as constants do.
+    """
+    size = array.size // array.shape[axis]
+    if size == 1 or not 2 <= array.shape[axis] <= MOST_SLICES:
+        return size, {}
+    totals, places, counts = np.unique(array.axes[axis], return_index=True, return_counts=True)
+    once = counts == 1
+    return size, dict(zip(totals[once].tolist(), places[once].tolist(), strict=True))

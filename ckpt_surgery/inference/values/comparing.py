@@ -8,13 +8,11 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions, grown
-from ckpt_surgery.core.dtypes import DType, converted, is_integer, kind, limits
+from ckpt_surgery.core.dtypes import converted, is_integer, kind, limits
 from ckpt_surgery.core.errors import DataError, SurgeryError
 from ckpt_surgery.core.leaves import Leaf, read_regions
 from ckpt_surgery.core.text import few, shown
@@ -25,7 +23,7 @@ from ckpt_surgery.inference.expressions.formations import COMPARED, Formation
 from ckpt_surgery.inference.values.reading import Side, budget, evaluated, node_of
 from ckpt_surgery.planner.cutting import side_by_side
 from ckpt_surgery.planner.entries import HAS_ARRAY
-from ckpt_surgery.planner.plan import Plan, Step
+from ckpt_surgery.planner.plan import Plan
 
 ELEMENTS = 1 << 16
 """Number of elements compared at once."""
@@ -35,10 +33,6 @@ SHARE = (1 << 12, 1 << 20)
 """Minimum and maximum number of elements of a leaf compared on random values."""
 BOXES = 8
 """Number of regions of a larger leaf compared on random values."""
-
-_finfo: Callable[[DType], Any] = ml_dtypes.finfo
-_LARGEST_INTEGER = 63
-"""Small enough for sums and products of the usual recipes to stay in the range of 16 bits."""
 
 Values = Callable[[Region], np.ndarray]
 """Reads or computes a region of an array."""
@@ -173,35 +167,32 @@ def try_on_random_values(there: Plan, back: Plan) -> tuple[list[str], list[str]]
     leaves, of which only some regions were compared.
     """
     outputs = {step.leaf.key.text: step.value for step in there.steps}
+    forwards = _through(outputs, random_values)
     share = min(max(MOST_ELEMENTS // max(1, len(back.steps)), SHARE[0]), SHARE[1])
     problems, sampled = [], []
     for step in back.steps:
-        if step.leaf.kind in HAS_ARRAY:
-            if step.value.spec.size > share:
-                sampled.append(step.leaf.key.text)
-            flaw = _flaw(step, _through(outputs, random_values), share)
+        leaf, flaw = step.leaf, ""
+        if leaf.kind in HAS_ARRAY:
+            shape = step.value.spec.shape
+            if math.prod(shape) > share:
+                sampled.append(leaf.key.text)
+            restored, wanted = partial(evaluate, step.value, read=forwards), partial(random_values, "", leaf)
+            try:
+                region = differing(restored, wanted, _samples(shape, share))
+            except SurgeryError as error:
+                flaw = f"cannot be run on random values: {error.problems[0].message}"
+            else:
+                if region is not None:
+                    bounds = zip(region.starts, region.stops, strict=True)
+                    place = ", ".join(f"{start}:{stop}" for start, stop in bounds)
+                    flaw = f"has other values at [{place}], on random values"
         else:
             moved = isinstance(step.value, Read) and outputs[step.value.leaf.key.text]
-            same = isinstance(moved, Read) and moved.leaf.key.text == step.leaf.key.text
-            flaw = "" if same else "is not what it was"
+            if not isinstance(moved, Read) or moved.leaf.key.text != leaf.key.text:
+                flaw = "is not what it was"
         if flaw:
-            problems.append(f"`{shown(step.leaf.key.printed)}` {flaw}")
+            problems.append(f"`{shown(leaf.key.printed)}` {flaw}")
     return problems, sampled
-
-
-def _flaw(step: Step, forwards: Reader, share: int) -> str:
-    """Describe wrong values of a leaf that comes back; empty if all are right."""
-    spec = step.value.spec
-    restored = partial(evaluate, step.value, read=forwards)
-    wanted = partial(random_region, step.leaf.key.text, spec)
-    try:
-        region = differing(restored, wanted, _samples(spec.shape, share))
-    except SurgeryError as error:
-        return f"cannot be run on random values: {error.problems[0].message}"
-    if region is None:
-        return ""
-    place = ", ".join(f"{a}:{b}" for a, b in zip(region.starts, region.stops, strict=True))
-    return f"has other values at [{place}], on random values"
 
 
 def changed(leaves: Mapping[str, Leaf], source: str, there: Plan, back: Plan, read: Reader) -> set[str]:
@@ -240,39 +231,29 @@ def _samples(shape: Shape, share: int) -> Iterator[Region]:
 
 
 def random_values(source: str, leaf: Leaf, region: Region) -> np.ndarray:
-    """Read random values for any leaf."""
-    assert leaf.spec is not None, "only arrays are read"
-    return random_region(leaf.key.text, leaf.spec, region)
+    """Read random values for any leaf. They depend only on its key, and on their index.
 
-
-def random_region(name: str, spec: ArraySpec, region: Region) -> np.ndarray:
-    """A region of an array of random values, which depend only on `name` and on their index.
-
-    Floats are between 1/16 and 16, of either sign, and integers between 1 and 63, as far as the dtype has
+    Floats are between 1/2 and 32, of either sign, and integers between 1 and 32, as far as the dtype has
     them; none is 0.
     """
-    drawn = _fractions(name, spec, region)
-    if kind(spec.dtype) == "b":
-        return np.asarray(drawn < 0.5)
-    if is_integer(spec.dtype):
-        low, high = limits(spec.dtype)
-        sizes = 1 + np.floor(2 * drawn % 1 * min(_LARGEST_INTEGER, int(high)))
-        return np.asarray(np.where((drawn < 0.5) & (low < 0), -sizes, sizes)).astype(spec.dtype)
-    values = _floats(drawn)
-    if kind(spec.dtype) == "c":
-        return np.asarray(values + 1j * _floats(_fractions(f"{name}/j", spec, region))).astype(spec.dtype)
-    sizes = np.clip(np.abs(values), float(_finfo(spec.dtype).smallest_subnormal), limits(spec.dtype)[1])
-    signs = 1.0 if spec.dtype.name == "float8_e8m0fnu" else values  # which has no sign
-    return converted(np.asarray(np.copysign(sizes, signs)), spec.dtype)
+    assert leaf.spec is not None, "only arrays are read"
+    dtype, values = leaf.spec.dtype, _floats(leaf.key.text, leaf.spec, region)
+    if kind(dtype) == "b":
+        return np.asarray(values < 0)
+    if kind(dtype) == "c":
+        return np.asarray(values + 1j * _floats(f"{leaf.key.text}/j", leaf.spec, region)).astype(dtype)
+    if is_integer(dtype):
+        values = np.copysign(np.ceil(np.abs(values)), values)
+    low, high = limits(dtype)
+    if low >= 0:  # unsigned, or float8_e8m0fnu
+        values = np.abs(values)
+    return converted(np.asarray(np.clip(values, low, high)), dtype)
 
 
-def _fractions(name: str, spec: ArraySpec, region: Region) -> np.ndarray:
+def _floats(name: str, spec: ArraySpec, region: Region) -> np.ndarray:
+    """Floats of random sign, of 6 exponents, and of the rest of the bits as mantissa."""
     key = np.frombuffer(hashlib.sha256(name.encode()).digest()[:16], "<u8").astype(np.uint64)
-    return fractions(region, spec.shape, key)
-
-
-def _floats(drawn: np.ndarray) -> np.ndarray:
-    """Floats of random sign, of 8 exponents, and of the rest of the bits as mantissa."""
-    exponents = 16 * drawn % 8
+    drawn = fractions(region, spec.shape, key)
+    exponents = 12 * drawn % 6
     signs = np.where(drawn < 0.5, -1.0, 1.0)
-    return np.asarray(np.ldexp((1 + exponents % 1) * signs, np.floor(exponents).astype(np.int64) - 4))
+    return np.asarray(np.ldexp((1 + exponents % 1) * signs, np.floor(exponents).astype(np.int64) - 1))

@@ -13,15 +13,17 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions, grown
-from ckpt_surgery.core.dtypes import ELEMENT_TYPES
+from ckpt_surgery.core.dtypes import ELEMENT_TYPES, DType
 
 Words = np.ndarray
 """Hashes or their sums: uint64."""
+
+Limits = tuple[float, float] | None
+"""The least and the largest value as float64; None if there are none, or any is NaN or infinite."""
 
 PIECE = 1 << 17
 """Number of elements hashed at a time: their hashes stay in the processor's cache."""
@@ -40,28 +42,29 @@ class Fingerprint:
     """Sum over all elements, modulo 2^64."""
     axes: tuple[Words, ...]
     """For each axis, the sums of its slices: uint64 of shape (length,)."""
-    low: float | None = None
-    """The least value as float64; None if there are no numbers, or any is NaN or infinite."""
-    high: float | None = None
+    limits: Limits = None
 
     @property
     def constant(self) -> bool:
         """True if all elements are equal, which proves nothing about where they come from."""
-        return self.low is not None and self.low == self.high
+        return self.limits is not None and self.limits[0] == self.limits[1]
 
     @property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
 
-
-Read = Callable[[Region], np.ndarray]
-"""Reads one region of an array."""
+    def equals(self, other: "Fingerprint") -> bool:
+        """True if the sums of all slices along every axis are equal."""
+        return self.total == other.total and all(map(np.array_equal, self.axes, other.axes))
 
 
 def fingerprints(
-    read: Read, spec: ArraySpec, block: Shape, roundings: Sequence[np.dtype[Any]] = ()
-) -> dict[np.dtype[Any], Fingerprint]:
+    read: Callable[[Region], np.ndarray],
+    spec: ArraySpec,
+    block: Shape,
+    roundings: Sequence[DType] = (),
+) -> dict[DType, Fingerprint]:
     """The fingerprint of an array, by its own dtype, and those of its values rounded to other dtypes.
 
     It is read in blocks of this shape. Casts that have no result for an element leave out their fingerprint.
@@ -83,16 +86,21 @@ def joined(shape: Shape, parts: Sequence[Fingerprint]) -> Fingerprint:
     totals = np.array([part.total for part in parts], np.uint64).reshape(shape)
     outer = [_but(totals, axis) for axis in range(len(shape))]
     inner = [np.add.reduce([part.axes[axis] for part in parts]) for axis in range(len(parts[0].shape))]
-    lows = [part.low for part in parts if part.low is not None]
-    highs = [part.high for part in parts if part.high is not None]
-    low, high = (min(lows), max(highs)) if len(lows) == len(parts) else (None, None)
     total = int(totals.sum(dtype=np.uint64))
-    return Fingerprint((*shape, *parts[0].shape), total, (*outer, *inner), low, high)
+    limits = common_limits(part.limits for part in parts)
+    return Fingerprint((*shape, *parts[0].shape), total, (*outer, *inner), limits)
+
+
+def common_limits(several: Iterable[Limits]) -> Limits:
+    """The least and the largest value of several arrays; None if any has no such values."""
+    known = list(several)
+    ends = [end for limits in known if limits is not None for end in limits]
+    return (min(ends), max(ends)) if len(ends) == 2 * len(known) > 0 else None
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of scalars, NumPy reports that words overflow
 def hashes(values: np.ndarray) -> Words:
-    """A hash of the value of each element."""
+    """A hash of the value of each element, which is a number."""
     dtype = values.dtype
     if dtype.kind == "c":
         real: Words = hashes(np.asarray(values.real))
@@ -102,15 +110,13 @@ def hashes(values: np.ndarray) -> Words:
         return mixed(wide + _OF_INTEGERS)
     if dtype.itemsize == 2 and kind_of(dtype) == "f":
         return _table(dtype)[values.view(np.uint16)]
-    if kind_of(dtype) == "f":
-        narrow = values.astype(np.float32)
-        words = mixed(narrow.view(np.uint32).astype(np.uint64) + _OF_FLOATS)
-        if dtype == np.float64:
-            wide = (narrow != values) & (values == values)
-            if wide.any():
-                words = np.where(wide, mixed(values.view(np.uint64) + _OF_WIDE), words)
-        return words
-    return mixed(_of_bytes(values) + _OF_WIDE)
+    narrow = values.astype(np.float32)
+    words = mixed(narrow.view(np.uint32).astype(np.uint64) + _OF_FLOATS)
+    if dtype == np.float64:
+        wide = (narrow != values) & (values == values)
+        if wide.any():
+            words = np.where(wide, mixed(values.view(np.uint64) + _OF_WIDE), words)
+    return words
 
 
 @np.errstate(over="ignore")
@@ -131,8 +137,7 @@ class _Sums:
         self._shape = shape
         self._axes = tuple(np.zeros(length, np.uint64) for length in shape)
         self._total = 0
-        self._limits: list[float] = []
-        """The least and the largest value so far; NaN where any is no finite number."""
+        self._limits: list[Limits] = []
 
     def add(self, place: Region, words: Words, values: np.ndarray) -> None:
         """Add the hashes of one region, and note the least and the largest value."""
@@ -140,39 +145,31 @@ class _Sums:
             part = _but(words, axis)
             self._axes[axis][start : start + len(part)] += part
         self._total += int(words.sum(dtype=np.uint64))
-        if values.size and not np.isnan(self._limits).any():
-            limits = [*self._limits, *_limits(values)]
-            self._limits = [min(limits), max(limits)] if np.isfinite(limits).all() else [math.nan]
+        if values.size:
+            self._limits.append(_limits(values))
 
     def done(self) -> Fingerprint:
-        low, high = self._limits if len(self._limits) == 2 else (None, None)
-        return Fingerprint(self._shape, self._total % (1 << 64), self._axes, low, high)
+        total = self._total % (1 << 64)
+        return Fingerprint(self._shape, total, self._axes, common_limits(self._limits))
 
 
-def kind_of(dtype: np.dtype[Any]) -> str:
+def kind_of(dtype: DType) -> str:
     """`b` bool, `i` and `u` integers, `f` floats, `c` complex; empty for dtypes without numbers."""
     element_type = ELEMENT_TYPES.get(dtype.name)
     return "" if element_type is None else element_type.kind
 
 
-def unsigned_kind(dtype: np.dtype[Any]) -> str:
-    """The same, with `i` for all integers, with a sign or without."""
-    return kind_of(dtype).replace("u", "i")
-
-
 def _but(words: Words, axis: int) -> Words:
     """The sums over all axes but one."""
-    others = tuple(other for other in range(words.ndim) if other != axis)
-    with np.errstate(over="ignore"):
-        sums: Words = words.sum(axis=others, dtype=np.uint64)
+    sums: Words = words.sum(axis=(*range(axis), *range(axis + 1, words.ndim)), dtype=np.uint64)
     return sums
 
 
-def _limits(values: np.ndarray) -> tuple[float, float]:
-    """The least and the largest value; NaN for values that are not ordered."""
+def _limits(values: np.ndarray) -> Limits:
+    """The least and the largest of some values; None if they are not ordered, or any is not finite."""
     dtype = values.dtype
-    if kind_of(dtype) not in tuple("biuf"):
-        return math.nan, math.nan
+    if kind_of(dtype) == "c":
+        return None
     if dtype.itemsize == 2 and kind_of(dtype) == "f":
         # By their bits, many times faster than by arithmetic. Negative numbers have a sign and a magnitude.
         bits = values.view(np.int16)
@@ -182,25 +179,16 @@ def _limits(values: np.ndarray) -> tuple[float, float]:
     else:
         with np.errstate(invalid="ignore"):
             low, high = values.min(), values.max()
-    return float(low), float(high)
-
-
-def _of_bytes(values: np.ndarray) -> Words:
-    """A word for each element of a dtype without numbers, from its bytes."""
-    octets = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, -1)
-    words = np.zeros(values.shape, np.uint64)
-    for place in range(octets.shape[-1]):
-        words = mixed(words + octets[..., place])
-    return words
+    return (float(low), float(high)) if np.isfinite([float(low), float(high)]).all() else None
 
 
 @functools.cache
-def _table(dtype: np.dtype[Any]) -> Words:
+def _table(dtype: DType) -> Words:
     """The hashes of all values of a dtype of 16 bits, by their bits."""
     return hashes(np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float32))
 
 
-def least_common(dtypes: Iterable[np.dtype[Any]], own: np.dtype[Any]) -> list[np.dtype[Any]]:
+def least_common(dtypes: Iterable[DType], own: DType) -> list[DType]:
     """Dtypes among these, other than `own`, to which a cast rounds the values of `own`."""
     if kind_of(own) != "f":
         return []

@@ -1,8 +1,7 @@
 """Pieces: leaves, the stacks of leaves that may have become one array or come from one, and parts of these.
 
-A stack is of the leaves of a family along some of its indices (the experts of one layer, all layers of one
-expert, all of both), or of those of two or three families whose names differ in one component (`gate_proj`
-and `up_proj`).
+A stack is of the leaves of a family along some of its indices: the experts of one layer, all layers of one
+expert, all of both.
 
 Slices, halves, every second row and the rows of a head are all windows that repeat: an axis of length `n` is
 cut into `repeats` equal periods, and of each the same rows are taken. `repeats = 1` is a plain slice; a
@@ -10,18 +9,18 @@ period of 2 with one row is every second row; one period for each group of heads
 array that is fused by group.
 """
 
+import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.keys import natural_order
-from ckpt_surgery.inference.expressions.layouts import reshaping
+from ckpt_surgery.inference.expressions.layouts import Digit, Layout, of_digits, reshaping
 from ckpt_surgery.inference.expressions.source_expressions import (
     INNER,
     SourceExpression,
@@ -33,14 +32,13 @@ from ckpt_surgery.inference.expressions.source_expressions import (
     rows,
 )
 from ckpt_surgery.inference.keys.grids import Grid, Numbers
-from ckpt_surgery.inference.values.fingerprints import Fingerprint, joined
-from ckpt_surgery.inference.values.marginals import Marginals, divisors
+from ckpt_surgery.inference.values.fingerprints import Fingerprint, Words, joined
 
-MOST_SIBLINGS = 3
-"""Maximum number of families taken together."""
-MOST_FAMILIES = 12
-"""Maximum number of families differing in one component for which combinations are tried."""
-MOST_SLICES = 1024
+MOST_TRIES = 4000
+"""Maximum number of digits tried for one pair of arrays."""
+MOST_LAYOUTS = 8
+"""Maximum number of layouts returned where several fit, as for arrays with equal slices."""
+MOST_SLICES = 256
 """Maximum length of an axis whose slices are searched for one by one."""
 
 Wanted = TypeVar("Wanted")
@@ -84,66 +82,15 @@ class Piece:
     """The leaves in the order in which they would be stacked."""
     lengths: Shape
     """The lengths of the stack's first axes, one for each index; empty for a leaf by itself."""
-    parts: tuple[Fingerprint, ...]
-    """The fingerprints of the leaves."""
+    fingerprint: Fingerprint
+    """The fingerprint of the stack."""
     window: Window | None = None
-    read: Callable[[SourceExpression], Fingerprint] | None = None
-    """Reads the sums of a window, when they are asked for."""
-
-    @property
-    def total(self) -> int:
-        """Sum over all leaves, modulo 2^64."""
-        return sum(part.total for part in self.parts) % (1 << 64)
-
-    @property
-    def size(self) -> int:
-        """Number of elements of all leaves."""
-        return len(self.parts) * self.parts[0].size
-
-    @property
-    def shape(self) -> Shape:
-        """Shape of the stack."""
-        return (*self.lengths, *self.parts[0].shape)
 
     @property
     def array(self) -> SourceExpression:
         """The piece as an expression."""
-        stack = of_leaves(self.keys, self.lengths, self.parts[0].shape)
+        stack = of_leaves(self.keys, self.lengths, self.fingerprint.shape[len(self.lengths) :])
         return stack if self.window is None else self.window.of(stack)
-
-    @cached_property
-    def fingerprint(self) -> Fingerprint:
-        """Its fingerprint."""
-        if self.read is not None:
-            return self.read(self.array)
-        return joined(self.lengths, self.parts) if self.lengths else self.parts[0]
-
-    @cached_property
-    def marginals(self) -> Marginals:
-        """The sums of its digits."""
-        return Marginals(self.fingerprint)
-
-    @property
-    def constant(self) -> bool:
-        """True if every leaf repeats one value, so that their sums are no evidence, not even together."""
-        return all(part.constant for part in self.parts)
-
-
-def single(key: str, fingerprint: Fingerprint) -> Piece:
-    """A leaf by itself."""
-    return Piece((key,), (), (fingerprint,))
-
-
-def singles(known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
-    """Every leaf by itself."""
-    return itertools.starmap(single, known.items())
-
-
-def stack_of(keys: Sequence[str], parts: Sequence[Fingerprint]) -> Piece | None:
-    """The stack of these leaves, or the only one; None if there are none, or their shapes differ."""
-    if len({part.shape for part in parts}) != 1:
-        return None
-    return Piece(tuple(keys), (len(keys),) if len(keys) > 1 else (), tuple(parts))
 
 
 Pieces = Mapping[int, Mapping[int, Sequence[Piece]]]
@@ -154,63 +101,40 @@ def by_sums(pieces: Iterable[Piece]) -> Pieces:
     """Index whole pieces by their sums."""
     indexed: dict[int, dict[int, list[Piece]]] = {}
     for piece in pieces:
-        indexed.setdefault(piece.size, {}).setdefault(piece.total, []).append(piece)
+        sums = piece.fingerprint
+        indexed.setdefault(sums.size, {}).setdefault(sums.total, []).append(piece)
     return indexed
 
 
 # --- stacks -----------------------------------------------------------------------------------------------
 
 
+def singles(known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
+    """Every leaf by itself, if it does not repeat one value: constants are no evidence."""
+    return (Piece((key,), (), fingerprint) for key, fingerprint in known.items() if not fingerprint.constant)
+
+
 def grid_stacks(grids: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
-    """Yield groups of leaves that differ in indices alone; those along few indices come first."""
-    for grid in grids:
-        yield from _stacks(grid.members, known, ())
+    """Yield groups of leaves that differ in indices alone; those along few indices come first.
 
-
-def sibling_stacks(grids: Iterable[Grid], known: Mapping[str, Fingerprint]) -> Iterator[Piece]:
-    """Yield groups of two or three families whose names differ in one component, one by one and stacked.
-
-    The first axis of the stack is that of the families.
+    They have to make up a whole grid, and to have one shape. Constants are no evidence, not even together.
     """
-    families: dict[object, list[Grid]] = {}
     for grid in grids:
-        shapes = [known[key].shape for key in grid.keys if key in known]
-        words = "{}".join(grid.template.texts).replace(".", "/").split("/")
-        for place in range(len(words)) if shapes else ():
-            outline = shapes[0], grid.template.slots, *words[:place], None, *words[place + 1 :]
-            families.setdefault(outline, []).append(grid)
-    for alike in families.values():
-        for count in range(2, MOST_SIBLINGS + 1 if len(alike) <= MOST_FAMILIES else 0):
-            for some in itertools.combinations(alike, count):
-                numbered = [(str(at), grid) for at, grid in enumerate(some)]
-                members = {
-                    (at, *numbers): key for at, grid in numbered for numbers, key in grid.members.items()
-                }
-                yield from _stacks(members, known, (0,))
-
-
-def _stacks(
-    members: Mapping[Numbers, str], known: Mapping[str, Fingerprint], always: tuple[int, ...]
-) -> Iterator[Piece]:
-    """The members along some of their indices, `always` along these, for each value of the others.
-
-    They have to make up a whole grid, and to have one shape.
-    """
-    others = [slot for slot in range(len(next(iter(members)))) if slot not in always]
-    counts = range(0 if always else 1, len(others) + 1)
-    for slots in (always + some for count in counts for some in itertools.combinations(others, count)):
-        rest: dict[Numbers, dict[Numbers, str]] = {}
-        for numbers, key in members.items():
-            if key in known:
-                fixed = tuple(number for slot, number in enumerate(numbers) if slot not in slots)
-                rest.setdefault(fixed, {})[tuple(numbers[slot] for slot in slots)] = key
-        for part in rest.values():
-            axes = [sorted(set(column), key=natural_order) for column in zip(*part, strict=True)]
-            if len(part) > 1 and len(part) == math.prod(map(len, axes)):
-                keys = tuple(part[numbers] for numbers in itertools.product(*axes))
-                parts = tuple(known[key] for key in keys)
-                if len({one.shape for one in parts}) == 1:
-                    yield Piece(keys, tuple(map(len, axes)), parts)
+        every = range(grid.template.slots)
+        for slots in (some for count in every for some in itertools.combinations(every, count + 1)):
+            rest: dict[Numbers, dict[Numbers, str]] = {}
+            for numbers, key in grid.members.items():
+                if key in known:
+                    fixed = tuple(number for slot, number in enumerate(numbers) if slot not in slots)
+                    rest.setdefault(fixed, {})[tuple(numbers[slot] for slot in slots)] = key
+            for part in rest.values():
+                axes = [sorted(set(column), key=natural_order) for column in zip(*part, strict=True)]
+                if len(part) > 1 and len(part) == math.prod(map(len, axes)):
+                    keys = tuple(part[numbers] for numbers in itertools.product(*axes))
+                    parts = [known[key] for key in keys]
+                    if len({one.shape for one in parts}) == 1 and not all(one.constant for one in parts):
+                        lengths = tuple(map(len, axes))
+                        yield Piece(keys, lengths, joined(lengths, parts))
 
 
 # --- windows ----------------------------------------------------------------------------------------------
@@ -243,38 +167,78 @@ def windows(
                     yield Window(axis, repeats, int(start), each), totals[int(windowed[start])]
 
 
-def sliced_pieces(leaves: Iterable[Piece], read: Callable[[SourceExpression], Fingerprint]) -> Pieces:
-    """The slices of leaves along each of their axes that is not too long.
+# --- layouts ----------------------------------------------------------------------------------------------
+#
+# If an axis of the result runs along a digit of an axis of the input (`h` in `(h d) e -> e h d`), then the
+# sums of its slices are those of the input's axis, added over the other digits. So each axis of the result is
+# taken apart into digits whose sums occur in the input, and these have to make up every axis of the input
+# exactly. No element is read; elements are compared afterwards.
 
-    A single element proves nothing, and neither do slices that a leaf has twice, as constants do.
+_Groups = tuple[tuple[Digit, ...], ...]
+
+
+def layouts_between(given: Fingerprint, wanted: Fingerprint) -> list[Layout]:
+    """The layouts that take the input to an array with these sums, the plainest first; at most MOST_LAYOUTS.
+
+    Both have the same total and the same number of elements.
     """
-    indexed: dict[int, dict[int, list[Piece]]] = {}
-    for leaf in leaves:
-        for axis, sums in enumerate(leaf.fingerprint.axes):
-            size = leaf.size // max(1, len(sums))
-            if size > 1 and 2 <= len(sums) <= MOST_SLICES:
-                totals, places, counts = np.unique(sums, return_index=True, return_counts=True)
-                for total, place in zip(totals[counts == 1], places[counts == 1], strict=True):
-                    piece = replace(leaf, window=Window(axis, 1, int(place), 1), read=read)
-                    indexed.setdefault(size, {}).setdefault(int(total), []).append(piece)
-    return indexed
+    axes = tuple(sums for sums in wanted.axes if len(sums) > 1)
+    layouts: dict[Layout, None] = {}
+    for digits in _tilings(given, axes, ((),), iter(range(MOST_TRIES))):
+        layout = of_digits(given.shape, wanted.shape, digits)
+        if layout is not None:
+            layouts[layout] = None
+        if len(layouts) >= MOST_LAYOUTS:
+            break
+    return sorted(layouts, key=lambda layout: layout.complexity)
 
 
-def chains(
-    wanted: Fingerprint, axis: int, pieces: Pieces
-) -> Iterator[tuple[int, list[tuple[Window, Piece]]]]:
-    """Yield pieces that follow each other from the first row of each period on, as far as they go.
+def _tilings(
+    given: Fingerprint, axes: Sequence[Words], groups: _Groups, tries: Iterator[int]
+) -> Iterator[_Groups]:
+    """The digits of every axis of the result that is longer than 1, none used twice; long digits first.
 
-    With each, the number of periods of the axis. Of several with equal sums, the one of the fewest leaves.
+    `axes`: the sums of those that are left. The first of `groups` are the fast digits of the last of them.
     """
-    by_start: dict[int, dict[int, tuple[Window, Piece]]] = {}
-    for window, alike in windows(wanted, [axis], pieces):
-        link = window, min(alike, key=lambda piece: len(piece.keys))
-        by_start.setdefault(window.repeats, {}).setdefault(window.start, link)
-    for repeats, links in sorted(by_start.items()):
-        behind, stop = [], 0
-        while stop in links:
-            behind.append(links[stop])
-            stop += links[stop][0].length
-        if behind:
-            yield repeats, behind
+    if not axes:
+        yield groups[1:]
+        return
+    *others, sums = axes
+    begun, *done = groups
+    for length in reversed(divisors(len(sums))[1:]):
+        rows = sums.reshape(-1, length)
+        rest = rows.sum(axis=1, dtype=np.uint64)
+        for digit in _digits(given, length).get(rows.sum(axis=0, dtype=np.uint64).tobytes(), ()):
+            if next(tries, None) is None:
+                return
+            joins = begun and (digit.axis, digit.stride) == (begun[0].axis, begun[0].stride * begun[0].length)
+            if joins or any(_overlap(digit, other) for group in groups for other in group):
+                continue  # neighbours that are one digit are tried as such
+            group = (digit, *begun)
+            if len(rest) > 1:
+                yield from _tilings(given, (*others, rest), (group, *done), tries)
+            else:
+                yield from _tilings(given, others, ((), group, *done), tries)
+
+
+@functools.lru_cache(maxsize=64)  # the lengths of one array or two are asked for again and again
+def _digits(given: Fingerprint, length: int) -> Mapping[bytes, Sequence[Digit]]:
+    """The digits of an array that have this length, by the sums of their slices; fast digits come first."""
+    digits: dict[bytes, list[Digit]] = {}
+    for axis, sums in enumerate(given.axes):
+        for stride in divisors(len(sums) // length) if len(sums) % length == 0 else ():
+            parts = sums.reshape(-1, length, stride).sum(axis=(0, 2), dtype=np.uint64)
+            digits.setdefault(parts.tobytes(), []).append(Digit(axis, stride, length))
+    return digits
+
+
+def _overlap(one: Digit, other: Digit) -> bool:
+    """True if two digits have a part of an axis in common."""
+    ends = one.stride * one.length, other.stride * other.length
+    return one.axis == other.axis and one.stride < ends[1] and other.stride < ends[0]
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors of a positive number, ascending."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return small + [number // d for d in reversed(small) if d * d != number]

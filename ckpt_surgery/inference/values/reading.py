@@ -1,6 +1,6 @@
 """The two checkpoints that are compared, each leaf read once, in blocks, within a memory budget."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.leaves import Leaf, LeafKind, read_block
 from ckpt_surgery.functions.arrays import Array, Node, Read, Series
 from ckpt_surgery.graph.evaluating import evaluate
@@ -17,10 +18,11 @@ from ckpt_surgery.inference.expressions.source_expressions import SourceExpressi
 from ckpt_surgery.inference.keys.grids import Grid, Places, alike, grids, places_of
 from ckpt_surgery.inference.values.fingerprints import (
     Fingerprint,
+    Limits,
+    common_limits,
     fingerprints,
     kind_of,
     least_common,
-    unsigned_kind,
 )
 from ckpt_surgery.language.expressions.parsing import parse
 from ckpt_surgery.language.expressions.scope import Scope
@@ -32,18 +34,15 @@ AT_ONCE = 256 << 20
 """Maximum bytes for evaluating one region, however large the budget: smaller regions are not slower."""
 
 
-Fingerprints = Mapping[str, Mapping[np.dtype[Any], Fingerprint]]
-"""Fingerprints by key and dtype: the leaf's own, and those that its values were rounded to."""
-
-
 @dataclass(frozen=True)
 class Side:
     """One of the two checkpoints."""
 
     leaves: Mapping[str, Leaf]
     """Every leaf, by the text of its key."""
-    fingerprints: Fingerprints = field(default_factory=dict)
-    """Fingerprints of the leaves whose values were read."""
+    fingerprints: Mapping[str, Mapping[DType, Fingerprint]] = field(default_factory=dict)
+    """Fingerprints of the leaves that were read, by dtype: the own one, and those that values were rounded
+    to."""
     read: Callable[[Leaf, Region], np.ndarray] | None = None
     """Reads a region of a leaf; None where there are no values."""
     memory: int = 1 << 30
@@ -63,16 +62,16 @@ class Side:
         """These leaves, by default all, as grids of one kind, one shape and one dtype."""
         return alike(self.leaves, self.grids, keys)
 
-    def own(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
+    def own(self, dtype: DType) -> dict[str, Fingerprint]:
         """The fingerprints of the leaves that have this dtype."""
-        every = self.fingerprints.items()
-        return {k: known[dtype] for k, known in every if self.dtype_of(k) == dtype and self.is_array(k)}
+        known = ((key, self.known(key)) for key in self.fingerprints if self.dtype_of(key) == dtype)
+        return {key: sums for key, sums in known if sums is not None}
 
     def is_array(self, key: str) -> bool:
         """True if a leaf is an array or a number, which can be moved about and computed with."""
         return self.leaves[key].kind in (LeafKind.ARRAY, LeafKind.SCALAR)
 
-    def dtype_of(self, key: str) -> np.dtype[Any]:
+    def dtype_of(self, key: str) -> DType:
         """The dtype of an array of numbers."""
         spec = self.leaves[key].spec
         assert spec is not None, "only arrays have fingerprints"
@@ -82,23 +81,27 @@ class Side:
         """The fingerprint of an array that was read, by its own dtype."""
         return self.fingerprints[key][self.dtype_of(key)]
 
-    def as_dtype(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
-        """The fingerprints after a cast to this dtype, of all leaves that can be cast to it."""
-        casts = ((key, self.after_cast(key, dtype)) for key in self.fingerprints)
-        return {key: sums for key, sums in casts if sums is not None}
+    def known(self, key: str) -> Fingerprint | None:
+        """The fingerprint of an array by its own dtype; None for what was not read, or is no array."""
+        return self.sums(key) if key in self.fingerprints and self.is_array(key) else None
 
-    def after_cast(self, key: str, dtype: np.dtype[Any]) -> Fingerprint | None:
-        """The fingerprint of a leaf after a cast to a dtype; None where that changes its kind, or is unknown.
+    def repeats(self, key: str) -> bool:
+        """True if an array is known to repeat one value."""
+        known = self.known(key)
+        return known is not None and known.constant
+
+    def limits(self, keys: Iterable[str]) -> Limits:
+        """The least and the largest value of these arrays; None if any has no such values."""
+        return common_limits(known.limits if known else None for known in map(self.known, keys))
+
+    def as_dtype(self, dtype: DType) -> dict[str, Fingerprint]:
+        """The fingerprints after a cast to this dtype, of all leaves of its kind.
 
         Integers are one kind, with a sign or without: numbers that both can hold have equal hashes.
         """
-        known = self.fingerprints.get(key)
-        if known is None or not self.is_array(key):
-            return None
-        own = self.dtype_of(key)
-        if dtype in known or unsigned_kind(own) != unsigned_kind(dtype):
-            return known.get(dtype)
-        return known[own]
+        kinds = ("i", "u") if kind_of(dtype) in ("i", "u") else (kind_of(dtype),)
+        alike = (key for key in self.fingerprints if kind_of(self.dtype_of(key)) in kinds)
+        return {key: self.fingerprints[key].get(dtype, self.sums(key)) for key in alike if self.is_array(key)}
 
 
 def equal_leaves(one_side: Side, one: Leaf, other_side: Side, other: Leaf) -> bool:
@@ -107,18 +110,18 @@ def equal_leaves(one_side: Side, one: Leaf, other_side: Side, other: Leaf) -> bo
         return False
     if one.spec is None:
         return True
-    a = one_side.fingerprints.get(one.key.text, {}).get(one.spec.dtype)
-    b = other_side.fingerprints.get(other.key.text, {}).get(one.spec.dtype)
-    return bool(a and b and a.total == b.total and all(map(np.array_equal, a.axes, b.axes)))
+    sides = ((one_side, one.key.text), (other_side, other.key.text))
+    known = [side.sums(key) for side, key in sides if key in side.fingerprints]
+    return len(known) == 2 and known[0].equals(known[1])
 
 
 def fingerprints_of(
     leaves: Mapping[str, Leaf],
     read: Callable[[Leaf, Region], np.ndarray],
     memory: int,
-    roundings: Sequence[np.dtype[Any]] = (),
+    roundings: Sequence[DType] = (),
     progress: Callable[[int], None] = lambda count: None,
-) -> dict[str, dict[np.dtype[Any], Fingerprint]]:
+) -> dict[str, dict[DType, Fingerprint]]:
     """The fingerprints of all arrays of numbers. `roundings`: dtypes to which values are rounded, too.
 
     `progress` is called with the bytes of each leaf that was read. Raises SourceError.
@@ -132,7 +135,7 @@ def fingerprints_of(
     return known
 
 
-def fingerprint_of(expression: SourceExpression, side: Side, dtype: np.dtype[Any]) -> Fingerprint:
+def fingerprint_of(expression: SourceExpression, side: Side, dtype: DType) -> Fingerprint:
     """The fingerprint of an expression over leaves of one side, after a cast to a dtype."""
     keys, value = keys_and_value(expression)
     node = node_of(value, [side.leaves[key] for key in keys])

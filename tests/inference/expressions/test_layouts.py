@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.inference.expressions.layouts import (
+    MOST,
     Layout,
     composed,
     identity,
@@ -14,16 +15,15 @@ from ckpt_surgery.inference.expressions.layouts import (
     restricted,
     stacked,
 )
-from ckpt_surgery.inference.expressions.possible_layouts import MOST
-from ckpt_surgery.inference.expressions.possible_layouts import layouts as layouts_of_shapes
-from ckpt_surgery.inference.expressions.source_expressions import laid, member, of_leaves
-from ckpt_surgery.inference.values.marginals import MOST_LAYOUTS, Marginals, layouts_between
+from ckpt_surgery.inference.expressions.layouts import layouts as layouts_of_shapes
+from ckpt_surgery.inference.expressions.source_expressions import indexed, laid, of_leaves
+from ckpt_surgery.inference.values.pieces import MOST_LAYOUTS, layouts_between
 from tests.inference.two_sides import arranged, array_of, fingerprint, layouts, normal, text_of_layout
 from tests.support.comparing import same
 
 
 def between(given: np.ndarray, wanted: np.ndarray) -> list[Layout]:
-    return layouts_between(Marginals(fingerprint(given)), fingerprint(wanted))
+    return layouts_between(fingerprint(given), fingerprint(wanted))
 
 
 @given(layout=layouts(), stacked=st.integers(0, 2), dtype=st.sampled_from(["float32", "int64"]))
@@ -50,7 +50,7 @@ def test_a_member_of_a_leaf(layout: Layout, data: st.DataObject) -> None:
     wanted = arranged(layout, array)
     count = data.draw(st.integers(0, wanted.ndim))
     for place in np.ndindex(wanted.shape[:count]):
-        piece = array_of(member(layout, of_leaves(["a"], (), array.shape), place), {"a": array})
+        piece = array_of(indexed(laid(layout, of_leaves(["a"], (), array.shape)), place), {"a": array})
         assert same(piece, np.asarray(wanted[place]))
 
 

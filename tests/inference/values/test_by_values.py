@@ -127,6 +127,12 @@ ROWS: list[tuple[str, Arrays, Arrays, dict[str, tuple[str, str]]]] = [
         {"c": np.vstack([A[3], B[0], A[1]])},
         {"c": ("a b", "stack([xs[0][3], xs[1][0], xs[0][1]])")},
     ),
+    (
+        "layers of two stacks",
+        {"q": np.stack(ALL), "k": np.stack([A, B, C])},
+        {"l/1": np.concatenate([ALL[1], B])},
+        {"l/1": ("q k", "concat([xs[0][1], xs[1][1]])")},
+    ),
     ("one column", {"a": A}, {"b": A[:, 0]}, {"b": ("a", "x[:, 0]")}),
     ("one column with its axis", {"a": A}, {"b": A[:, 5:]}, {"b": ("a", "x[:, 5:]")}),
     (
@@ -153,18 +159,12 @@ def test_what_is_found(what: str, source: Arrays, target: Arrays, wanted: Any) -
     assert said(source, target) == wanted
 
 
-def test_of_equal_leaves_the_one_with_the_nearest_name_is_taken() -> None:
-    source = {"ema/w": A, "params/w": A, "params/v": B}
-    assert said(source, {"model/params/w": A}) == {"model/params/w": ("params/w", "x")}
-
-
 def test_the_same_part_of_each_leaf_is_stacked() -> None:
     fused = {f"l/{i}": normal(6, 5, seed=i) for i in range(3)}
     parts = [one[2:4] for one in fused.values()]
     assert said(fused, {"k": np.stack(parts)}) == {"k": ("l/0 l/1 l/2", "stack(xs)[:, 2:4]")}
     one = matched(fused, {"k": np.stack([parts[2], parts[0]])})["k"]
     assert (one.sources, str(one.value)) == (("l/2", "l/0"), "stack(xs)[:, 2:4]")
-    assert one.why == "the same part of each leaf"
 
 
 def test_what_is_fused_by_group_of_heads_is_taken_apart() -> None:

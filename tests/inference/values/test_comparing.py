@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import DTYPES, computation, converted, kind
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation, X
@@ -14,7 +14,7 @@ from ckpt_surgery.inference.values import comparing
 from ckpt_surgery.inference.values.comparing import (
     equal,
     equal_elements,
-    random_region,
+    random_values,
     structure_problems,
     try_on_random_values,
     value_problems,
@@ -22,7 +22,7 @@ from ckpt_surgery.inference.values.comparing import (
 from ckpt_surgery.planner.cutting import side_by_side
 from tests.inference.going_back import described, recipe
 from tests.inference.two_sides import normal, side
-from tests.support.leaves import listing
+from tests.support.leaves import leaf, listing
 from tests.support.plans import plan_of
 
 NAN = np.array([1.0, np.nan, -0.0], np.float32)
@@ -206,15 +206,18 @@ def test_the_structure_of_what_comes_back() -> None:
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_random_values_of_a_region_are_those_of_the_whole(name: str) -> None:
-    spec = ArraySpec((5, 7), DTYPES[name])
-    whole = random_region("k", spec, Region.whole(spec.shape))
+    key = leaf("k", f"{name}[5,7]")
+    spec = key.spec
+    assert spec is not None
+    whole = random_values("", key, Region.whole(spec.shape))
     assert (whole.shape, whole.dtype) == (spec.shape, spec.dtype)
     region = Region((1, 2), (4, 7))
-    assert random_region("k", spec, region).tobytes() == whole[region.slices].tobytes()
+    assert random_values("", key, region).tobytes() == whole[region.slices].tobytes()
     assert len(np.unique(whole.view(np.uint8))) > 1
     if kind(spec.dtype) != "b":
         values = converted(whole, computation(spec.dtype))
         assert np.isfinite(values).all()
         assert (values != 0).all()
     if spec.dtype.itemsize > 1:
-        assert random_region("other", spec, region).tobytes() != random_region("k", spec, region).tobytes()
+        other = leaf("other", f"{name}[5,7]")
+        assert random_values("", other, region).tobytes() != random_values("", key, region).tobytes()
