@@ -19,7 +19,7 @@ from ckpt_surgery.core.dtypes import DType, has_infinity, has_nan, is_integer, k
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.selections import as_array, whole
-from ckpt_surgery.functions.arrays import Apply, Node, Read, below_first, reads
+from ckpt_surgery.functions.arrays import Apply, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded, number_as
 from ckpt_surgery.functions.indexing import Copies, Index, Take
@@ -222,27 +222,10 @@ def _concat(function: Concat, node: Apply, held: Held) -> Undone:
 
 
 def _cast(function: Cast | Quantize, node: Apply, held: Held) -> Undone:
-    child = node.inputs[0]
-    exact = isinstance(function, Cast) and all(holds_all(function.dtype, one) for one in dtypes_below(child))
-    if not exact:
-        raise Lost(f"keeps {function.dtype.name} of its {child.spec.dtype.name}")
+    narrow = node.inputs[0].spec.dtype
+    if not isinstance(function, Cast) or not holds_all(function.dtype, narrow):
+        raise Lost(f"keeps {function.dtype.name} of its {narrow.name}")
     yield 0, held
-
-
-def dtypes_below(node: Node) -> set[DType]:
-    """Dtypes that an array's values had before they were widened: of a cast leaf, its own."""
-    return {one.spec.dtype for one in below_first([node], _kept) if not _kept(one)}
-
-
-def _kept(node: Node) -> tuple[Node, ...]:
-    """The inputs whose elements an array keeps, perhaps as a wider dtype; none if it has others."""
-    if isinstance(node, Read):
-        return ()
-    if isinstance(node.function, Cast):
-        keeps = all(holds_all(node.function.dtype, child.spec.dtype) for child in node.inputs)
-    else:
-        keeps = node.function.is_layout and not isinstance(node.function, Pad)
-    return node.inputs if keeps else ()
 
 
 def _rounded(function: Rounded, node: Apply, held: Held) -> Undone:
