@@ -134,8 +134,9 @@ def _enumerated(bundle: Bundle) -> Sequence[Column] | None:
             of_place[place.values].append(at)
         column = [0] * len(rows)
         for own in of_place.values():
-            for number, at in enumerate(sorted(own, key=lambda at: _numbers(rows[at][0]))):
-                column[at] = number
+            if len(own) > 1:
+                for number, at in enumerate(sorted(own, key=lambda at: _numbers(rows[at][0]))):
+                    column[at] = number
         columns.append(column)
         counts |= set(map(len, of_place.values()))
         sources.add(frozenset(of_place))
