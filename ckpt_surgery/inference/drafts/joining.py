@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from ckpt_surgery.inference.drafts.key_patterns import LONGEST, KeyPattern, Universe, tokens
 from ckpt_surgery.inference.drafts.parts import (
     Bundle,
+    Inserted,
     RuleDraft,
     RulePart,
     Tables,
@@ -81,7 +82,11 @@ def _frames(rule: RuleDraft) -> Iterator[tuple[Hashable, str, int]]:
     if rule.pattern is None:
         return
     new = [group[0].target.pattern for group in rule.bundle if group[0].target is not None]
-    same = (rule.kind, rule.by, rule.count, rule.when, *(output.value for output in rule.outputs))
+    inserted = (
+        (output.value, *(piece for piece in output.to if isinstance(piece, Inserted)))
+        for output in rule.outputs
+    )
+    same = (rule.kind, rule.by, rule.count, rule.when, *inserted)
     places = range(max((len(pattern.texts) for pattern in new), default=1))
     made = [tuple(_without(pattern, place) for pattern in new) for place in places]
     for at, text in enumerate(rule.pattern.texts):
