@@ -75,7 +75,8 @@ def _round(rules: Sequence[RuleDraft], universe: Universe, tables: Tables) -> li
 
 
 def _frames(rule: RuleDraft) -> Iterator[tuple[Hashable, str, int]]:
-    """What rules have to share to be joined, for each run of components in which their keys may differ.
+    """What rules have to share to be joined, for each run of components in which their keys may differ, and
+    for the numbers in them.
 
     With the run of this rule, and the number of tokens behind it.
     """
@@ -89,6 +90,9 @@ def _frames(rule: RuleDraft) -> Iterator[tuple[Hashable, str, int]]:
     same = (rule.kind, rule.by, rule.count, rule.when, *inserted)
     places = range(max((len(pattern.texts) for pattern in new), default=1))
     made = [tuple(_without(pattern, place) for pattern in new) for place in places]
+    if rule.when is not None and rule.outputs:  # layers of several kinds
+        for place, others in enumerate(made):
+            yield (same[:3], same[4:], rule.pattern, place, others), "", -1
     for at, text in enumerate(rule.pattern.texts):
         parts = tokens(text)
         for start in range(len(parts)):

@@ -245,7 +245,14 @@ def _text(texts: Sequence[str], rows: Rows, tables: Tables, before: str) -> Temp
             return Inserted(f"f'{{{expression}:0{width}d}}'" if width else expression)
     if numeric and before[-1:].isalpha():
         return None  # a part of a name, as in `w1`, which a table would take apart
-    for name, column in rows.texts.items():
+    count = len(set(texts))
+    remainders = {
+        f"str(int({name}) % {count})": [str(int(text) % count) for text in column]
+        for name, column in rows.texts.items()
+        if f"int({name})" in rows.numbers and not numeric
+    }
+    words = {name: column for name, column in rows.texts.items() if f"int({name})" not in rows.numbers}
+    for name, column in {**words, **remainders, **rows.texts}.items():
         table = dict(zip(column, texts, strict=True))
         if all(table[entry] == text for entry, text in zip(column, texts, strict=True)):
             return Inserted(f"{tables.named('numbers' if numeric else 'names', table)}[{name}]")

@@ -175,9 +175,9 @@ def rules_of(draft: Draft) -> str:
         (
             [(w, [f"{i}" for i in range(s, 8, 2)], "stack(xs)") for s, w in enumerate(("a", "b"))],
             [],
-            r"""  - {match: '(?P<n>\d+)', when: int(n) % 2 == 0, to: a, by: int(n) // 2, value: stack(xs)}"""
-            "\n"
-            r"""  - {match: '(?P<n>\d+)', when: int(n) % 2 == 1, to: b, by: int(n) // 2, value: stack(xs)}""",
+            "tables: {names: {'0': a, '1': b}}\n"
+            r"""  - {match: '(?P<n>\d+)', to: '${names[str(int(n) % 2)]}', by: int(n) // 2, """
+            "value: stack(xs)}",
         ),
         (
             [(f"{t}/a/{k}", f"{t}/{k}/w", "x.T") for t in ("params", "opt/0/mu") for k in ("q", "k")],
