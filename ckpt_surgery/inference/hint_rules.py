@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ckpt_surgery.inference.drafts.bundle_rules import draft_rules
+from ckpt_surgery.inference.drafts.joining import draft_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe, place_of
 from ckpt_surgery.inference.drafts.parts import Inserted, Kind, RuleDraft, RulePart, Tables
 from ckpt_surgery.inference.drafts.single_rules import is_natural

@@ -8,8 +8,7 @@ from typing import Annotated, Any, cast
 from ckpt_surgery.core.documents import Document, Pattern
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.memory import without_collection
-from ckpt_surgery.inference.drafts.bundle_rules import draft_rules
-from ckpt_surgery.inference.drafts.joining import by_endings, join_rules
+from ckpt_surgery.inference.drafts.joining import draft_rules, join_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe
 from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft, Tables, looking_up
 from ckpt_surgery.inference.drafts.subtree_rules import made_parts, plain_parts
@@ -18,8 +17,6 @@ from ckpt_surgery.inference.expressions.formations import EvidenceName, Findings
 
 _MANY_KEPT = 2
 """Rules for unchanged leaves, above which `unmatched: keep` replaces them."""
-_MANY_PLAIN = 2
-"""Rules that drop or fill leaves, above which one rule by the endings of keys is better."""
 
 
 @frozen()
@@ -84,9 +81,7 @@ def draft_recipe(
         (Kind.FILLED, findings.from_target, target),
     ):
         plain = draft_rules(plain_parts(kind, some, universe.below("")), universe, tables)
-        plain = join_rules(plain, universe, tables)
-        single = by_endings(kind, some, universe) if len(plain) > _MANY_PLAIN else None
-        rules += plain if single is None else [single]
+        rules += join_rules(plain, universe, tables)
     claimed = {key for rule in rules if rule.kind is not Kind.FILLED for key in rule.claims}
     complete = claimed >= set(keys)
     changing = [rule for rule in rules if not rule.keeps]

@@ -4,7 +4,7 @@ import bisect
 import functools
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from ckpt_surgery.core.frozen import frozen
@@ -12,7 +12,7 @@ from ckpt_surgery.core.frozen import frozen
 LONGEST = 1500
 """Maximum length of a regular expression: more is unreadable, and recipes refuse 2,000 characters."""
 NUMBER = r"\d+"
-_NUMBER_NAMES, _WORD_NAMES = "nmkpqrst", ("word", "part", "item")
+_NUMBER_NAMES, _WORD_NAMES = "nmkpqrst", ("word", "part", "item", *(f"word{n}" for n in range(2, 99)))
 """Names of the groups of numbers and of words, in the order of a key; further ones have a number."""
 _NUMBER = re.compile(r"([0-9]+)")
 _TOKENS = re.compile(r"[/.]|[^/.]+")
@@ -64,15 +64,10 @@ class KeyPattern:
         return written
 
 
-def _names(first: Iterable[str]) -> Iterator[str]:
-    names = list(first)
-    return itertools.chain(names, (f"{names[0]}{number}" for number in itertools.count(2)))
-
-
 @functools.lru_cache(maxsize=4096)
 def numbered(texts: tuple[str, ...], groups: tuple[NamedGroup | None, ...] = ()) -> KeyPattern:
     """The pattern of keys with these texts, and with numbers, or these groups, between them."""
-    names = _names(_NUMBER_NAMES)
+    names = itertools.chain(_NUMBER_NAMES, (f"n{count}" for count in itertools.count(2)))
     known = groups or (None,) * (len(texts) - 1)
     return KeyPattern(texts, tuple(group or NamedGroup(next(names), NUMBER) for group in known))
 
@@ -80,30 +75,23 @@ def numbered(texts: tuple[str, ...], groups: tuple[NamedGroup | None, ...] = ())
 # --- texts that differ in one place -----------------------------------------------------------------------
 
 
-@frozen()
-class Span:
-    """Several texts, split into a common beginning, the words that differ, and a common end."""
-
-    before: str
-    words: tuple[str, ...]
-    """The differing part of each text, with no separators at its ends."""
-    after: str
-
-
 def tokens(text: str) -> list[str]:
     """The components of a text, and the separators `/` and `.` between them."""
     return _TOKENS.findall(text)
 
 
-def span_of(texts: Iterable[str]) -> Span | None:
-    """Split these texts around the whole components in which they differ; None if nothing would be left."""
+def split_around(texts: Iterable[str]) -> tuple[str, tuple[str, ...], str] | None:
+    """Split texts into a common beginning, the whole components in which they differ, and a common end.
+
+    None if nothing would be left between a beginning and an end of whole components.
+    """
     split = list(map(tokens, texts))
     start = _common(split)
     end = _common([parts[start:][::-1] for parts in split])
     while True:
         words = tuple("".join(parts[start : len(parts) - end]) for parts in split)
         if all(word and word.strip("/.") == word for word in words):
-            return Span("".join(split[0][:start]), words, "".join(split[0][len(split[0]) - end :]))
+            return "".join(split[0][:start]), words, "".join(split[0][len(split[0]) - end :])
         if start + end < 2:
             return None
         start, end = (start, end - 1) if end else (start - 1, end)
@@ -165,42 +153,34 @@ def in_common(places: Iterable[KeyPlace]) -> Callable[[KeyPlace], KeyPlace] | No
     at = 0
     words: dict[KeyPattern, tuple[str, ...]] = dict.fromkeys(patterns, ())
     if len(patterns) > 1:
-        differing = differing_texts(patterns)
+        columns = zip(*(pattern.texts for pattern in patterns), strict=False)
+        differing = [number for number, column in enumerate(columns) if len({*column}) > 1]
         if len({pattern.groups for pattern in patterns}) > 1 or len(differing) != 1:
             return None
         (at,) = differing
-        span = span_of(pattern.texts[at] for pattern in patterns)
-        inner = alternation(dict.fromkeys(span.words)) if span else ""
-        if span is None or len(inner) > LONGEST:
+        split = split_around(pattern.texts[at] for pattern in patterns)
+        if split is None or len(inner := alternation(dict.fromkeys(split[1]))) > LONGEST:
             return None
         taken = {group.name for group in groups}
-        group = NamedGroup(next(name for name in _names(_WORD_NAMES) if name not in taken), inner)
-        texts = (*texts[:at], span.before, span.after, *texts[at + 1 :])
+        group = NamedGroup(next(name for name in _WORD_NAMES if name not in taken), inner)
+        texts = (*texts[:at], split[0], split[2], *texts[at + 1 :])
         groups = (*groups[:at], group, *groups[at:])
-        words = {pattern: (text,) for pattern, text in zip(patterns, span.words, strict=True)}
+        words = {pattern: (word,) for pattern, word in zip(patterns, split[1], strict=True)}
 
     def values(place: KeyPlace) -> tuple[str, ...]:
         return (*place.values[:at], *words[place.pattern], *place.values[at:])
 
+    merged, kept = [texts[0]], []
     columns = zip(*map(values, known), strict=True)
-    kept = [group == BELOW or len(set(column)) > 1 for group, column in zip(groups, columns, strict=True)]
-    pattern = KeyPattern(texts, groups)
-    if not all(kept):
-        merged = [texts[0]]
-        for keeps, value, text in zip(kept, values(known[0]), texts[1:], strict=True):
-            if keeps:
-                merged.append(text)
-            else:
-                merged[-1] += value + text
-        named = [None if group.inner == NUMBER else group for group in itertools.compress(groups, kept)]
-        pattern = numbered(tuple(merged), tuple(named))
+    for group, column, text in zip(groups, columns, texts[1:], strict=True):
+        kept.append(group == BELOW or len(set(column)) > 1)
+        if kept[-1]:
+            merged.append(text)
+        else:
+            merged[-1] += column[0] + text
+    named = [None if group.inner == NUMBER else group for group in itertools.compress(groups, kept)]
+    pattern = numbered(tuple(merged), tuple(named))
     return lambda place: KeyPlace(pattern, tuple(itertools.compress(values(place), kept)))
-
-
-def differing_texts(patterns: Sequence[KeyPattern]) -> list[int]:
-    """Indices of the texts in which these patterns differ; all have the same number of texts."""
-    columns = zip(*(pattern.texts for pattern in patterns), strict=False)
-    return [at for at, texts in enumerate(columns) if len({*texts}) > 1]
 
 
 # --- what patterns match ----------------------------------------------------------------------------------

@@ -1,13 +1,11 @@
 """Parts of rules: formations, moved subtrees and dropped leaves, as patterns of keys with numbers.
 
-Parts with the same patterns and value are one group; groups that read the same leaves are one
-bundle, because only one rule can claim a leaf.
+Parts that read the same leaves are one bundle, because only one rule can claim a leaf.
 """
 
 import enum
 import itertools
 import re
-import string
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -15,12 +13,9 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.drafts.key_patterns import KeyPattern, KeyPlace
 from ckpt_surgery.inference.expressions.formations import Evidence, Value, X
 
-_XS = re.compile(r"\bxs\b(?:\[(?:(\d+)|(\d+):(\d+))\])?")
-"""`xs`, one of its leaves, or a slice of it."""
-_X = re.compile(r"'[^']*'|\bx\b(?!\s*=[^=])")
-_PLAIN = re.compile(r"[\w.]+|\w+\(\w+\)|\w+\[[^\[\]]*\]")
-_AFTER = "]),:"
-"""Characters after a hole before which an expression needs no parentheses."""
+_XS = re.compile(r"\bxs\b")
+_READ = re.compile(r"'[^']*'|\bxs\b(?:\[(?:(\d+)|(\d+):(\d+))\])?|\bx\b(?!\s*=[^=])")
+"""`xs`, one of its leaves or a slice of it, and `x`, except as the name of an argument; texts in quotes."""
 
 Reason = tuple[Evidence, str]
 """Evidence for one leaf, and a clause with details or an empty text."""
@@ -56,19 +51,8 @@ Bundle = Sequence[Group]
 """Groups that read the same leaves."""
 
 
-def grouped(parts: Iterable[RulePart]) -> Bundle:
-    """The parts in groups, in the order of their first parts; leaves that are kept are apart from others."""
-    groups: dict[object, list[RulePart]] = defaultdict(list)
-    for part in parts:
-        patterns = tuple(dict.fromkeys(place.pattern for place in part.sources))
-        target = part.target and part.target.pattern
-        keeps = part.sources == (part.target,) and part.value == X
-        groups[part.kind, target, patterns, part.value.text, keeps].append(part)
-    return list(groups.values())
-
-
-def connected(groups: Iterable[Group]) -> list[Bundle]:
-    """The groups in bundles: no two bundles read the same leaf."""
+def connected(parts: Iterable[RulePart]) -> list[list[RulePart]]:
+    """The parts in units: no two units read the same leaf."""
     above: dict[object, object] = {}
 
     def root(node: object) -> object:
@@ -76,14 +60,33 @@ def connected(groups: Iterable[Group]) -> list[Bundle]:
             above[node] = node = above[above[node]]
         return node
 
-    numbered = list(enumerate(groups))
-    for number, group in numbered:
-        for key in (place.text for part in group for place in part.sources):
-            above[root(key)] = root(number)
-    bundles: dict[object, list[Group]] = defaultdict(list)
-    for number, group in numbered:
-        bundles[root(number)].append(group)
-    return list(bundles.values())
+    numbered = list(enumerate(parts))
+    for number, part in numbered:
+        for place in part.sources:
+            above[root(place.text)] = root(number)
+    units: dict[object, list[RulePart]] = defaultdict(list)
+    for number, part in numbered:
+        units[root(number)].append(part)
+    return list(units.values())
+
+
+def bundled(parts: Iterable[RulePart]) -> list[Bundle]:
+    """The parts in bundles, one for all units whose parts have the same forms; a group for each form.
+
+    Leaves that are kept are apart from others.
+    """
+    bundles: dict[object, dict[object, list[RulePart]]] = {}
+    for unit in connected(parts):
+        groups: dict[object, list[RulePart]] = defaultdict(list)
+        for part in unit:
+            patterns = frozenset(place.pattern for place in part.sources)
+            target = part.target and part.target.pattern
+            keeps = part.sources == (part.target,) and part.value == X
+            groups[part.kind, target, patterns, part.value.text, keeps].append(part)
+        bundle = bundles.setdefault(frozenset(groups), defaultdict(list))
+        for form, some in groups.items():
+            bundle[form] += some
+    return [list(bundle.values()) for bundle in bundles.values()]
 
 
 # --- rules ------------------------------------------------------------------------------------------------
@@ -124,8 +127,8 @@ class RuleDraft:
     """Number of target leaves that it makes."""
     by: str | None = None
     when: str | None = None
-    loops: tuple[tuple[str, str], ...] = ()
-    """The variables of `for`, with their ranges."""
+    count: int = 1
+    """Number of leaves that each output makes of each leaf: of values of the variable `i` of `for`."""
     reasons: tuple[Reason, ...] = ()
     """One for each leaf that it makes."""
     bundle: Bundle = ()
@@ -140,60 +143,28 @@ class RuleDraft:
 def looking_up(keys: Sequence[str], target: str, value: Value, reasons: Sequence[Reason]) -> RuleDraft:
     """A rule that adds one leaf, claims none, and looks up every leaf of its value."""
     sources = [f"source[{key!r}]" for key in keys]
-    text = str(value)
-    if gathers(text):
 
-        def replaced(match: re.Match[str]) -> str:
-            if match[1] is not None:
-                return sources[int(match[1])]
-            some = sources if match[2] is None else sources[int(match[2]) : int(match[3])]
-            return f"[{', '.join(some)}]"
+    def replaced(match: re.Match[str]) -> str:
+        if match[0].startswith("'"):
+            return match[0]
+        if match[0] == "x" or match[1] is not None:
+            return sources[int(match[1] or 0)]
+        some = sources if match[2] is None else sources[int(match[2]) : int(match[3])]
+        return f"[{', '.join(some)}]"
 
-        text = _XS.sub(replaced, text)
-    else:  # `x`, except in quotes and as the name of an argument
-        text = _X.sub(lambda match: sources[0] if match[0] == "x" else match[0], text)
-    return RuleDraft(Kind.MADE, None, (DraftedOutput((target,), text),), (), 1, reasons=tuple(reasons))
+    output = DraftedOutput((target,), _READ.sub(replaced, str(value)))
+    return RuleDraft(Kind.MADE, None, (output,), (), 1, reasons=tuple(reasons))
 
 
-def joined_text(pieces: Sequence[TemplatePiece]) -> tuple[TemplatePiece, ...]:
-    """Merge adjacent texts and leave out empty ones."""
-    merged: list[TemplatePiece] = []
-    for piece in pieces:
-        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += piece
-        elif piece != "":
-            merged.append(piece)
-    return tuple(merged)
+def gathers(part: RulePart) -> bool:
+    """True if the value of a part reads several leaves, as `xs`."""
+    return _XS.search(part.value.text) is not None
 
 
-# --- values -----------------------------------------------------------------------------------------------
-
-
-def gathers(text: str) -> bool:
-    """True if a value reads several leaves, as `xs`."""
-    return _XS.search(text) is not None
-
-
-def with_holes(text: str, expressions: Sequence[str]) -> str:
-    """Fill the holes of a value with these expressions.
-
-    They are in parentheses where operators around them could bind tighter.
-    """
-    filled = ""
-    parts = list(string.Formatter().parse(text))
-    following = [literal for literal, *_ in parts[1:]] + [""]
-    for (literal, field, _, _), after in zip(parts, following, strict=True):
-        filled += literal
-        if field is not None:
-            expression = expressions[int(field)]
-            starts = not filled or filled.endswith(("[", "(", ",", ":", "=", ", "))
-            alone = starts and (not after or after[0] in _AFTER)
-            filled += expression if alone or _PLAIN.fullmatch(expression) else f"({expression})"
-    return filled
+# --- tables -----------------------------------------------------------------------------------------------
 
 
 Entry = str | int
-Table = Mapping[str, Entry]
 
 
 class Tables:
@@ -205,7 +176,7 @@ class Tables:
         self.tables: dict[str, dict[str, Entry]] = {}
         """All tables by name."""
 
-    def named(self, name: str, table: Table) -> str:
+    def named(self, name: str, table: Mapping[str, Entry]) -> str:
         """Add these entries to the first table of this name that has no others for these words; its name.
 
         Further tables are called `name` with a number.

@@ -2,11 +2,11 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.keys import natural_order
-from ckpt_surgery.inference.drafts.indices import Columns, condition, expression_of
+from ckpt_surgery.inference.drafts.indices import Column, Columns, condition, expression_of
 from ckpt_surgery.inference.drafts.key_patterns import (
     BELOW,
     NUMBER,
@@ -26,14 +26,7 @@ from ckpt_surgery.inference.drafts.parts import (
     Tables,
     TemplatePiece,
     gathers,
-    joined_text,
-    with_holes,
 )
-
-_CHOICES = 8
-"""Maximum size of a table of words indexed by numbers: more entries explain nothing."""
-_LOOPED = "ij"
-"""Names of the variables of `for`."""
 
 
 def rule_for(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | None:
@@ -49,19 +42,19 @@ def rule_for(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | 
     draft = RuleDraft(kind, pattern, (), keys, len(keys), when=when, reasons=reasons, bundle=alike)
     if kind is not Kind.MADE:
         return replace(draft, makes=0) if kind is Kind.DROPPED else draft
-    loops, ordered = _loops(alike), _order(alike, tables)
-    if loops is None or ordered is None:
+    columns, ordered = _enumerated(alike), _order(alike, tables)
+    if columns is None or ordered is None:
         return None
-    ranges, columns = loops
-    outputs = [_output(_rows(*each), tables) for each in zip(alike, columns, strict=True)]
+    outputs = [_output(_rows(group, column), tables) for group, column in zip(alike, columns, strict=True)]
     known = tuple(output for output in outputs if output is not None)
     if len(known) < len(outputs):
         return None
-    alone = len(alike) == 1 and not ranges and not gathers(parts[0].value.text)
+    count = max(map(max, columns)) + 1
+    alone = len(alike) == count == 1 and not gathers(parts[0])
     if alone and all(part.target and part.target.text == part.sources[0].text for part in parts):
         known = (replace(known[0], to=()),)
     makes = len(keys) if BELOW in pattern.groups else len(parts)
-    return replace(draft, outputs=known, makes=makes, by=ordered or None, loops=ranges)
+    return replace(draft, outputs=known, makes=makes, by=ordered or None, count=count)
 
 
 def _alike(bundle: Bundle) -> Bundle | None:
@@ -108,28 +101,21 @@ def _claimed(bundle: Bundle, universe: Universe) -> tuple[tuple[str, ...], str |
         return None
     if not others:
         return tuple(keys), None
-    parts = [part for each in bundle for part in each]
-    for slot, (before, group) in enumerate(zip(pattern.texts, pattern.groups, strict=False)):
+    for group in pattern.groups:
         if group.inner == NUMBER:
-            # `w1` and `w3` are names: being odd means nothing, and rules take them apart unless both of them
-            # make one leaf.
-            named = before[-1:].isalpha()
-            together = any(len({place.values[slot] for place in part.sources}) > 1 for part in parts)
             numbers, beyond = (
                 [int(match[group.name]) for match in each] for each in (wanted.values(), others)
             )
-            when = condition(numbers, beyond, f"int({group.name})", not named, together or not named)
+            when = condition(numbers, beyond, f"int({group.name})")
             if when is not None:
                 return tuple(keys), when
     return None
 
 
-# --- variables of `for` -----------------------------------------------------------------------------------
+# --- the variable of `for` --------------------------------------------------------------------------------
 
 Row = tuple[RulePart, KeyPlace]
 """A part, and one of its sources."""
-Ranges = tuple[tuple[str, str], ...]
-"""The variables of a rule, each with the list of its values as an expression."""
 
 
 def _rows_of(group: Group) -> list[Row]:
@@ -137,48 +123,30 @@ def _rows_of(group: Group) -> list[Row]:
     return [(part, place) for part in group for place in part.sources]
 
 
-def _loops(bundle: Bundle) -> tuple[Ranges, Sequence[Columns]] | None:
-    """The variables that enumerate the parts of each source in every group, and their values in each group;
-    None if there are none."""
-    places = {place.values for group in bundle for part in group for place in part.sources}
-    loops: list[tuple[Ranges, Columns]] = []
+def _enumerated(bundle: Bundle) -> Sequence[Column] | None:
+    """A number for each row of every group, which tells those of one source apart: from 0, by the numbers in
+    the target's key and in the value. None if not all sources have equally many in every group."""
+    columns: list[Column] = []
+    counts, sources = set(), set()
     for rows in map(_rows_of, bundle):
-        at_place: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        of_place: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for at, (_, place) in enumerate(rows):
-            at_place[place.values].append(at)
-        loop = _repeated(rows, list(at_place.values())) if at_place.keys() == places else None
-        if loop is None:
-            return None
-        loops.append(loop)
-    (ranges, *others), columns = zip(*loops, strict=True)
-    return None if set(others) - {ranges} else (ranges, columns)
+            of_place[place.values].append(at)
+        column = [0] * len(rows)
+        for own in of_place.values():
+            if len(own) > 1:
+                for number, at in enumerate(sorted(own, key=lambda at: _numbers(rows[at][0]))):
+                    column[at] = number
+        columns.append(column)
+        counts |= set(map(len, of_place.values()))
+        sources.add(frozenset(of_place))
+    return columns if len(counts) == len(sources) == 1 else None
 
 
-def _repeated(rows: Sequence[Row], by_place: Sequence[Sequence[int]]) -> tuple[Ranges, Columns] | None:
-    """One variable, or two, that number the rows of each place; none where each has one row."""
-    if all(len(place) == 1 for place in by_place):
-        return (), {}
-    targets = zip(*(part.target.values for part, _ in rows if part.target is not None), strict=True)
-    holes = zip(*(part.value.numbers for part, _ in rows), strict=True)
-    numbers = [list(map(int, column)) for column in targets if all(map(str.isdigit, column))]
-    columns = [_ranks(column, by_place) for column in (*numbers, *holes) if len(set(column)) > 1]
-    for ranks in (*((one,) for one in columns), *itertools.combinations(columns, 2)):
-        lengths = [max(column) + 1 for column in ranks]
-        wanted = list(itertools.product(*map(range, lengths)))
-        if all(sorted(tuple(one[at] for one in ranks) for at in place) == wanted for place in by_place):
-            ranges = ((name, f"range({length})") for name, length in zip(_LOOPED, lengths, strict=False))
-            return tuple(ranges), dict(zip(_LOOPED, ranks, strict=False))
-    return None
-
-
-def _ranks(column: Sequence[int], by_place: Sequence[Sequence[int]]) -> list[int]:
-    """The rank of each number among those of its place."""
-    ranks = [0] * len(column)
-    for place in by_place:
-        order = {number: rank for rank, number in enumerate(sorted({column[at] for at in place}))}
-        for at in place:
-            ranks[at] = order[column[at]]
-    return ranks
+def _numbers(part: RulePart) -> tuple[int, ...]:
+    """All numbers in the key that a part makes, and in its value."""
+    texts = () if part.target is None else part.target.values
+    return (*(int(text) for text in texts if text.isdigit()), *part.value.numbers)
 
 
 # --- order ------------------------------------------------------------------------------------------------
@@ -191,38 +159,36 @@ class Rows:
     rows: Sequence[Row]
     numbers: Columns
     """Columns of numbers by their expressions: `int(n)`, `i`."""
-    words: Mapping[str, Sequence[str]]
-    """Columns of words by the names of their places."""
-    digits: Mapping[str, Sequence[str]]
-    """Columns of numbers as they are written in keys, by the names of their places."""
-
-    @property
-    def texts(self) -> Mapping[str, Sequence[str]]:
-        """All columns of texts: words first."""
-        return {**self.words, **self.digits}
+    texts: dict[str, Sequence[str]]
+    """Columns of words and of numbers as keys have them, by the names of their places; words come first."""
 
 
-def _rows(group: Group, columns: Columns) -> Rows:
+def _rows(group: Group, column: Column = ()) -> Rows:
+    """The columns of a group. `column`: that of the variable `i`, if it has several values."""
     rows = _rows_of(group)
     texts = zip(*(place.values for _, place in rows), strict=True)
     named = zip(rows[0][1].pattern.groups, texts, strict=True)
-    columns_of = {place: column for place, column in named if place != BELOW}
-    words = {place.name: column for place, column in columns_of.items() if place.inner != NUMBER}
-    digits = {place.name: column for place, column in columns_of.items() if place.inner == NUMBER}
-    numbers = {f"int({name})": [int(text) for text in column] for name, column in digits.items()}
-    return Rows(rows, {**columns, **numbers}, words, digits)
+    columns = {place: column for place, column in named if place != BELOW}
+    ordered = sorted(columns, key=lambda place: place.inner == NUMBER)
+    numbers = {
+        f"int({place.name})": [int(text) for text in columns[place]]
+        for place in ordered
+        if place.inner == NUMBER
+    }
+    variable = {"i": column} if any(column) else {}
+    return Rows(rows, {**variable, **numbers}, {place.name: columns[place] for place in ordered})
 
 
 def _order(bundle: Bundle, tables: Tables) -> str | None:
     """The expression of `by`; empty where none is needed, None where none gives the order."""
-    groups = [group for group in bundle if gathers(group[0].value.text)]
+    groups = [group for group in bundle if gathers(group[0])]
     if any(len(part.sources) > 1 for group in bundle if group not in groups for part in group):
         return None
     parts = [part for group in groups for part in group]
     values = [at for part in parts for at in range(len(part.sources))]
     if not any(values):
         return ""
-    rows = _rows(parts, {})
+    rows = _rows(parts)
     expression = expression_of(values, rows.numbers)
     if expression is not None:
         return expression
@@ -250,58 +216,53 @@ def is_natural(part: RulePart) -> bool:
 def _output(rows: Rows, tables: Tables) -> DraftedOutput | None:
     """The template of the keys of a group, and its value, with expressions; None if none fit."""
     targets = [part.target for part, _ in rows.rows if part.target is not None]
-    pieces: list[TemplatePiece] = [targets[0].pattern.texts[0]]
-    columns = zip(*(target.values for target in targets), strict=True)
     pattern = targets[0].pattern
-    for group, column, text in zip(pattern.groups, columns, pattern.texts[1:], strict=True):
-        inserted = [Inserted("rest")] if group == BELOW else _text(column, rows, tables, str(pieces[-1]))
+    pieces: list[TemplatePiece] = [pattern.texts[0]]
+    columns = zip(*(target.values for target in targets), strict=True)
+    for group, column, before, text in zip(
+        pattern.groups, columns, pattern.texts, pattern.texts[1:], strict=False
+    ):
+        inserted = Inserted("rest") if group == BELOW else _text(column, rows, tables, before)
         if inserted is None:
             return None
-        pieces += [*inserted, text]
+        pieces += [inserted, text]
     value = _value(rows)
-    return None if value is None else DraftedOutput(joined_text(pieces), value)
+    return None if value is None else DraftedOutput(tuple(filter(None, pieces)), value)
 
 
-def _text(texts: Sequence[str], rows: Rows, tables: Tables, before: str) -> Sequence[TemplatePiece] | None:
+def _text(texts: Sequence[str], rows: Rows, tables: Tables, before: str) -> TemplatePiece | None:
     """The template of one column of numbers or words, behind the text `before`; None if none fits."""
     if len(set(texts)) == 1:
-        return [texts[0]]
+        return texts[0]
     for name, column in rows.texts.items():
         if column == texts:
-            return [Inserted(name)]
+            return Inserted(name)
     numeric = all(text.isdigit() for text in texts)
     expression = expression_of([int(text) for text in texts], rows.numbers) if numeric else None
     if expression is not None:
         width = max((len(text) for text in texts if text.startswith("0") and text != "0"), default=0)
         if all(format(int(text), f"0{width}d" if width else "d") == text for text in texts):
-            return [Inserted(f"f'{{{expression}:0{width}d}}'" if width else expression)]
+            return Inserted(f"f'{{{expression}:0{width}d}}'" if width else expression)
     if numeric and before[-1:].isalpha():
         return None  # a part of a name, as in `w1`, which a table would take apart
     count = len(set(texts))
     remainders = {
         f"str(int({name}) % {count})": [str(int(text) % count) for text in column]
-        for name, column in rows.digits.items()
-        if not numeric
+        for name, column in rows.texts.items()
+        if f"int({name})" in rows.numbers and not numeric
     }
-    for name, column in {**rows.words, **remainders, **rows.digits}.items():
+    words = {name: column for name, column in rows.texts.items() if f"int({name})" not in rows.numbers}
+    for name, column in {**words, **remainders, **rows.texts}.items():
         table = dict(zip(column, texts, strict=True))
-        short = numeric or name in rows.words or len(table) <= _CHOICES
-        if not short or any(table[entry] != text for entry, text in zip(column, texts, strict=True)):
-            continue
-        entry, text = next(iter(table.items()))
-        head, _, tail = text.partition(entry)
-        if name not in remainders and all(text == f"{head}{entry}{tail}" for entry, text in table.items()):
-            return [head, Inserted(name), tail]
-        kind = "numbers" if numeric else "names" if name in rows.words else "choices"
-        table = dict(sorted(table.items())) if kind == "choices" else table
-        return [Inserted(f"{tables.named(kind, table)}[{name}]")]
+        if all(table[entry] == text for entry, text in zip(column, texts, strict=True)):
+            return Inserted(f"{tables.named('numbers' if numeric else 'names', table)}[{name}]")
     return None
 
 
 def _value(rows: Rows) -> str | None:
     """The value with an expression in each hole; None if none fits."""
     parts, numbers = [part for part, _ in rows.rows], rows.numbers
-    if gathers(parts[0].value.text):  # only columns that are constant in each part
+    if gathers(parts[0]):  # only columns that are constant in each part
         alone = set(map(id, parts))
         numbers = {
             name: column
@@ -316,4 +277,4 @@ def _value(rows: Rows) -> str | None:
         if hole is None:
             return None
         holes.append(hole)
-    return with_holes(parts[0].value.text, holes)
+    return parts[0].value.text.format(*holes)  # holes are items of subscripts and arguments of calls

@@ -1,6 +1,5 @@
 """Write a draft as YAML, with the evidence of each rule as a comment above it."""
 
-import itertools
 import re
 import shlex
 from collections import Counter
@@ -12,14 +11,6 @@ from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Gi
 from ckpt_surgery.language.yaml.writing import yaml_text
 
 _WORDS = re.compile(r"[^\W\d]\w*")
-_SIZE = re.compile(r"\b(?P<axis>[hle])=(?P<number>\d+)(?=[,)])")
-"""A length in a pattern: of heads, of layers, of experts."""
-_LEAST = 3
-"""Smaller lengths are halves and pairs, the same in models of all sizes."""
-_NOUNS = {"h": "heads", "l": "layers", "e": "experts"}
-_SHARED_HEADS = re.compile(r"(?<![a-z])(?:key|value|k|v|kv|wk|wv)(?![a-z])|[kv]_proj")
-"""Keys of leaves that groups of heads share."""
-_QUERIES = re.compile(r"(?<![a-z])(?:query|q|wq|out|o|wo)(?![a-z])|[qo]_proj")
 _FEW = 3
 """Number of keys, or reasons, that are listed."""
 _ADVICE = "write the rules that are missing, then delete this one, which keeps the draft from running"
@@ -36,62 +27,37 @@ def document_of(
     given: GivenRules,
 ) -> dict[str, Any]:
     """The recipe. `keeps`: whether unclaimed leaves stay as they are; `policies`: see `draft_recipe`."""
-    sizes: dict[str, int] = {}
-    written = [rule_of(rule, sizes) for rule in rules]
-    if not given.names.isdisjoint(sizes):
-        written, sizes = [rule_of(rule) for rule in rules], {}
     used = set().union(*map(words_of, rules))
-    params = {**given.params, **sizes}
     every = {**given.tables, **{name: dict(of) for name, of in tables.tables.items() if name in used}}
     return {
         "version": 1,
         **policies,
         "unmatched": "keep" if keeps else "error",
-        **({"params": params} if params else {}),
+        **({"params": dict(given.params)} if given.params else {}),
         **({"tables": every} if every else {}),
-        "rules": [*given.rules, *written],
+        "rules": [*given.rules, *map(rule_of, rules)],
     }
-
-
-def _with_sizes(value: str, sizes: dict[str, int] | None, keys: str) -> str:
-    """Replace the lengths in a value by params, and add these to `sizes`. `keys`: of its leaves."""
-    shared = _SHARED_HEADS.search(keys) is not None and _QUERIES.search(keys) is None
-
-    def named(match: re.Match[str]) -> str:
-        number = int(match["number"])
-        noun = "kv_heads" if match["axis"] == "h" and shared else _NOUNS[match["axis"]]
-        if sizes is None or number < _LEAST:
-            return match[0]
-        names = itertools.chain([noun], (f"{noun}_{count}" for count in itertools.count(2)))
-        name = next(name for name in names if sizes.setdefault(name, number) == number)
-        return f"{match['axis']}={name}"
-
-    return _SIZE.sub(named, value)
 
 
 def words_of(rule: RuleDraft) -> set[str]:
     """The words of all expressions of a rule: names of groups and tables among them."""
-    texts = [rule.by or "", rule.when or "", *(text for _, text in rule.loops)]
+    texts = [rule.by or "", rule.when or ""]
     for output in rule.outputs:
         texts += [output.value, *(piece.expression for piece in output.to if isinstance(piece, Inserted))]
     return {word for text in texts for word in _WORDS.findall(text)}
 
 
-def rule_of(rule: RuleDraft, sizes: dict[str, int] | None = None) -> dict[str, Any]:
-    """A rule in the types of JSON. `sizes`: gets the lengths in its values as params."""
+def rule_of(rule: RuleDraft) -> dict[str, Any]:
+    """A rule in the types of JSON."""
     claim = "fill" if rule.kind is Kind.FILLED else "match"
     written: dict[str, Any] = {} if rule.pattern is None else {claim: rule.pattern.regex(words_of(rule))}
     if rule.when is not None:
         written["when"] = rule.when
-    if rule.kind in (Kind.DROPPED, Kind.FILLED):
+    if rule.kind is not Kind.MADE:
         return {**written, "drop" if rule.kind is Kind.DROPPED else "fallback": True}
-    if rule.loops:
-        written["for"] = dict(rule.loops)
-    matched = written.get("match", "")
-    values = {
-        key: _with_sizes(output.value, sizes, f"{matched} {key}")
-        for key, output in zip(map(template, (one.to for one in rule.outputs)), rule.outputs, strict=True)
-    }
+    if rule.count > 1:
+        written["for"] = {"i": f"range({rule.count})"}
+    values = {template(output.to): output.value for output in rule.outputs}
     if len(values) > 1:
         written["to"] = values
     elif any(values):

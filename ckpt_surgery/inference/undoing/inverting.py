@@ -6,21 +6,18 @@ that give them; `undoing` takes them through one function.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.selections import whole
-from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
-from ckpt_surgery.functions.indexing import Index
-from ckpt_surgery.functions.layout import Reshape
+from ckpt_surgery.functions.arrays import Node, Read, inputs_first, reads
 from ckpt_surgery.inference.expressions.expression_text import formation
 from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Formation, X
+from ckpt_surgery.inference.expressions.layouts import reshaping
 from ckpt_surgery.inference.expressions.source_expressions import (
     Joined,
     concatenated,
@@ -29,8 +26,7 @@ from ckpt_surgery.inference.expressions.source_expressions import (
     rows,
     scales,
 )
-from ckpt_surgery.inference.undoing.undoing import NOT_ALL, Held, Lost, as_dtype, undo_function
-from ckpt_surgery.language.hooks import HookCall
+from ckpt_surgery.inference.undoing.undoing import NOT_ALL, Held, Lost, as_dtype, before, undo_function
 from ckpt_surgery.planner.entries import HAS_ARRAY
 from ckpt_surgery.planner.plan import Dropped, Plan
 
@@ -66,36 +62,43 @@ class Inversion:
         return frozenset(one.target for one in self.findings.formations if one.why == IN_RANGE)
 
 
+_Helds = dict[Hashable, list[Held]]
+"""Held regions of each array, by the identity of its node."""
+
+
+def _identity(node: Node) -> Hashable:
+    return (node.source, node.leaf.key.text) if isinstance(node, Read) else id(node)
+
+
 def invert_plan(plan: Plan, source: str, leaves: Mapping[str, Leaf]) -> Inversion:
     """Invert a plan for its first source, which has this name and these leaves."""
-    nodes = _SharedNodes()
     helds: _Helds = defaultdict(list)
-    moved: dict[tuple[str, str], str] = {}
+    moved: dict[Hashable, str] = {}
     for number, step in enumerate(plan.steps):
         key, value = step.leaf.key.text, step.value
         if isinstance(value, Read):
-            moved.setdefault((value.source, value.leaf.key.text), key)
+            moved.setdefault(_identity(value), key)
         if not isinstance(value, Read) or value.leaf.kind in HAS_ARRAY:
-            spec = value.spec
-            held = Held(Region.whole(spec.shape), of_leaves([key], (), spec.shape), spec.dtype, number)
-            helds[id(nodes.node(value))].append(held)
-    lost = _undo_all(nodes, helds)
+            shape = value.spec.shape
+            held = Held(Region.whole(shape), of_leaves([key], (), shape), value.spec.dtype, number)
+            helds[_identity(value)].append(held)
+    lost = _undo_all([step.value for step in plan.steps], helds)
     lost |= {(one.source, one.leaf.key.text): _why_dropped(one) for one in plan.dropped}
     formations, irreversible = [], []
-    for key in leaves:
-        read, output = nodes.leaves.get((source, key)), moved.get((source, key))
-        if read is None and output is not None:
-            formations.append(Formation(key, (output,), X, Evidence.RECIPE))
+    for key, leaf in leaves.items():
+        spec, place = leaf.spec, (source, key)
+        if place in moved and place not in helds:
+            formations.append(Formation(key, (moved[place],), X, Evidence.RECIPE))
             continue
-        regions = [] if read is None else merged(read.spec.shape, read.spec.dtype, helds[id(read)])
-        if read is not None and [held.region for held in regions] == [Region.whole(read.spec.shape)]:
-            expression = as_dtype(regions[0], read.spec.dtype).expression
+        regions = [] if spec is None else merged(spec.shape, spec.dtype, helds.get(place, ()))
+        if spec is not None and [held.region for held in regions] == [Region.whole(spec.shape)]:
+            expression = as_dtype(regions[0], spec.dtype).expression
             why = IN_RANGE if scales(expression) else ""
             formations.append(formation(key, expression, Evidence.RECIPE, why))
         else:
-            gaps = "" if read is None else missing(read.spec.shape, regions)
+            gaps = "" if spec is None else missing(spec.shape, regions)
             why = f"{NOT_ALL}: {gaps}" if gaps else NOT_ALL
-            irreversible.append(IrreversibleLeaf(key, lost.get((source, key), why)))
+            irreversible.append(IrreversibleLeaf(key, lost.get(place, why)))
     outputs = tuple(step.leaf.key.text for step in plan.steps)
     used = {key for formation in formations for key in formation.sources}
     dropped = tuple(key for key in outputs if key not in used)
@@ -111,109 +114,56 @@ def _why_dropped(dropped: Dropped) -> str:
     return f"{dropped.why} ({dropped.rule.path})"
 
 
-_Helds = dict[int, list[Held]]
-"""Held regions of each array, by the identity of its node."""
-
-
-def _undo_all(nodes: "_SharedNodes", helds: _Helds) -> dict[tuple[str, str], str]:
+def _undo_all(values: Sequence[Node], helds: _Helds) -> dict[Hashable, str]:
     """Propagate held regions down to the leaves: each function after all that use it.
 
     Returns the reasons why leaves do not come back, by source and key.
     """
-    lost: dict[tuple[str, str], str] = {}
+    lost: dict[Hashable, str] = {}
     explained: set[int] = set()
-    steps: dict[int, int] = defaultdict(int)  # functions undone above each node
-    for node in reversed(nodes.applies.values()):
-        for held in merged(node.spec.shape, node.spec.dtype, helds.pop(id(node), [])):
+    steps: dict[Hashable, int] = defaultdict(int)  # functions undone above each node
+    for node in reversed(list(inputs_first(values))):
+        for held in merged(node.spec.shape, node.spec.dtype, helds.pop(id(node), ())):
             try:
                 if steps[id(node)] >= MOST_STEPS:
                     raise Lost(f"undoing it takes more than {MOST_STEPS} functions")
                 for number, part in undo_function(node, held):
-                    below = id(node.inputs[number])
+                    below = _identity(node.inputs[number])
                     helds[below].append(part)
                     steps[below] = max(steps[below], steps[id(node)] + 1)
             except Lost as error:
                 for read in reads(node, explained):
-                    lost.setdefault((read.source, read.leaf.key.text), str(error))
+                    lost.setdefault(_identity(read), str(error))
     return lost
-
-
-class _SharedNodes:
-    """One node for each value: the same function of the same inputs is the same node."""
-
-    def __init__(self) -> None:
-        self.leaves: dict[tuple[str, str], Read] = {}
-        """The node of each leaf from which an array is computed, by source and key."""
-        self.applies: dict[Any, Apply] = {}
-        """In order of creation: each after its inputs."""
-        self._known: dict[int, tuple[Node, Node]] = {}
-        """Each node that was given, kept so that no other gets its identity, and the one for it."""
-
-    def node(self, value: Node) -> Node:
-        """The one node for a value."""
-        if isinstance(value, Read):
-            return self.leaves.setdefault((value.source, value.leaf.key.text), value)
-        for node in inputs_first([value]):
-            if id(node) not in self._known:
-                self._known[id(node)] = node, self._apply(node)
-        return self._known[id(value)][1]
-
-    def _apply(self, node: Apply) -> Node:
-        inputs = tuple(
-            self.node(child) if isinstance(child, Read) else self._known[id(child)][1]
-            for child in node.inputs
-        )
-        rebuilt = node if inputs == node.inputs else Apply(node.function, inputs)
-        return self._without_steps(rebuilt) if isinstance(rebuilt.function, Index) else self._shared(rebuilt)
-
-    def _shared(self, node: Apply) -> Apply:
-        function: Any = node.function
-        if isinstance(function, HookCall):  # a function of the program may have no hash
-            function = id(node)
-        return self.applies.setdefault((function, *map(id, node.inputs)), node)
-
-    def _without_steps(self, node: Apply) -> Apply:
-        """A subscript with steps, `x[1::2]`, as an index into an axis that is cut: `x[:, 1]`.
-
-        So interleaved halves become regions, which can be joined.
-        """
-        assert isinstance(node.function, Index)
-        shape = node.inputs[0].spec.shape
-        cut: list[int] = []
-        items: list[Any] = []
-        for length, chosen in zip(shape, node.function.picks(whole(node.spec.shape), shape), strict=True):
-            step = chosen.step if isinstance(chosen, range) else 0
-            if step > 1 and len(chosen) > 1 and len(chosen) * step == length:
-                cut += [length // step, step]
-                items += [(None, None, None), chosen[0]]
-            elif step == 1 and len(chosen):
-                cut.append(length)
-                items.append((chosen[0], chosen[-1] + 1, None))
-            else:
-                return self._shared(node)
-        if len(cut) == len(shape):
-            return self._shared(node)
-        parts = self._shared(Apply(Reshape(tuple(cut)), node.inputs))
-        taken = self._shared(Apply(Index(tuple(items)), (parts,)))
-        same = taken.spec.shape == node.spec.shape
-        return taken if same else self._shared(Apply(Reshape(node.spec.shape), (taken,)))
 
 
 # --- slices of one array ----------------------------------------------------------------------------------
 
 
-def merged(shape: Shape, dtype: DType, helds: Sequence[Held]) -> list[Held]:
+def merged(shape: Shape, dtype: DType, helds: Iterable[Held]) -> list[Held]:
     """Join regions of an array where they meet: one that is whole, if there is one.
 
     Of several equal ones, that of the first output is used. `dtype`: that of the array.
     """
+    of_shape: dict[Shape, list[Held]] = {}
+    for held in helds:
+        of_shape.setdefault(held.cut or shape, []).append(held)
+    regions = of_shape.pop(shape, [])
+    for other, some in of_shape.items():
+        layout = reshaping(shape, other)
+        assert layout is not None, "only axes are cut"
+        regions += filter(None, (before(layout, held) for held in _joined_all(other, dtype, some)))
+    return _joined_all(shape, dtype, regions)
+
+
+def _joined_all(shape: Shape, dtype: DType, helds: Sequence[Held]) -> list[Held]:
     regions = sorted(helds, key=lambda held: held.first)
-    before = 0
-    while len(regions) != before:
+    count = 0
+    while len(regions) != count:
         for held in regions:
             if held.region == Region.whole(shape):
                 return [held]
-        before = len(regions)
+        count = len(regions)
         for axis in reversed(range(len(shape))):
             alike: dict[object, list[Held]] = {}
             for held in regions:

@@ -8,6 +8,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -18,7 +19,7 @@ from ckpt_surgery.core.dtypes import DType, has_infinity, has_nan, is_integer, k
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.selections import as_array, whole
-from ckpt_surgery.functions.arrays import Apply, Node, Read, below_first, reads
+from ckpt_surgery.functions.arrays import Apply, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded, number_as
 from ckpt_surgery.functions.indexing import Copies, Index, Take
@@ -28,7 +29,7 @@ from ckpt_surgery.functions.nonfinite import AllowNonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantization import Quantize
 from ckpt_surgery.functions.sizes import axis_of
-from ckpt_surgery.inference.expressions.layouts import reshaping, restricted, transposing
+from ckpt_surgery.inference.expressions.layouts import Layout, reshaping, restricted, transposing
 from ckpt_surgery.inference.expressions.source_expressions import (
     INNER,
     SourceExpression,
@@ -62,6 +63,8 @@ class Held:
     """Dtype of the expression. If the array has another, the values are the same, none of them rounded."""
     first: int
     """Number of the first output that the expression needs."""
+    cut: Shape = ()
+    """Shape that the region is of, where it is not the array's: some of its axes are cut in two."""
 
     def of(self, region: Region, expression: SourceExpression) -> "Held":
         """The same output and dtype for a region of another array."""
@@ -98,7 +101,7 @@ def as_dtype(held: Held, dtype: DType) -> Held:
     """Cast the expression to another dtype, which has all of its values."""
     if held.dtype == dtype:
         return held
-    return Held(held.region, cast(held.expression, dtype), dtype, held.first)
+    return replace(held, expression=cast(held.expression, dtype), dtype=dtype)
 
 
 # --- layout -----------------------------------------------------------------------------------------------
@@ -109,32 +112,52 @@ def _layout(function: Reshape | Transpose, node: Apply, held: Held) -> Undone:
     shape = node.inputs[0].spec.shape
     turned = isinstance(function, Transpose) and transposing(shape, function.permutation(len(shape)))
     layout = turned or reshaping(shape, node.spec.shape)
-    before = None if layout is None else restricted(layout, held.region)
-    if before is not None:
-        region, layout = before
-        yield 0, held.of(region, laid(layout.inverse(), held.expression))
+    part = None if layout is None else before(layout, held)
+    if part is not None:
+        yield 0, part
     elif held.region == Region.whole(node.spec.shape):
         yield 0, held.of(Region.whole(shape), reshaped(held.expression, shape))
     else:
         raise Lost(NOT_ALL)
 
 
+def before(layout: Layout, held: Held) -> Held | None:
+    """The region that a layout makes a held region of; None if that is no region."""
+    part = restricted(layout, held.region)
+    return None if part is None else held.of(part[0], laid(part[1].inverse(), held.expression))
+
+
 def _choice(function: Index | Take | Copies, node: Apply, held: Held) -> Undone:
-    """A choice of indices along axes: subscripts, `take`, `repeat`, `tile`."""
+    """A choice of indices along axes: subscripts, `take`, `repeat`, `tile`.
+
+    Every second index along an axis is one index of this axis cut in two, so that halves can be joined.
+    """
     old, new = node.inputs[0].spec.shape, node.spec.shape
     chosen = function.picks(whole(new), old)
     layout = reshaping(tuple(map(len, chosen)), new)
-    before = None if layout is None else restricted(layout, held.region)
-    assert before is not None, "only axes of length 1 come and go"
-    region, moved = before
-    expression = laid(moved.inverse(), held.expression)
-    starts, stops = [], []
-    for axis, picked in enumerate(chosen):
-        indices = as_array(picked[region.starts[axis] : region.stops[axis]])
-        starts.append(int(indices.min()))
-        stops.append(int(indices.max()) + 1)
-        expression = _in_order(indices - starts[-1], axis, expression)
-    yield 0, held.of(Region(tuple(starts), tuple(stops)), expression)
+    part = None if layout is None else before(layout, held)
+    assert part is not None, "only axes of length 1 come and go"
+    expression = part.expression
+    shape: list[int] = []
+    starts: list[int] = []
+    stops: list[int] = []
+    for axis, (picked, length) in enumerate(zip(chosen, old, strict=True)):
+        taken = picked[part.region.starts[axis] : part.region.stops[axis]]
+        step = taken.step if isinstance(taken, range) and len(taken) > 1 else 1
+        if step > 1 and length % step == 0:
+            first, last = (divmod(taken[end], step) for end in (0, -1))
+            shape += [length // step, step]
+            starts += first
+            stops += [last[0] + 1, last[1] + 1]
+        else:
+            indices = as_array(taken)
+            shape.append(length)
+            starts.append(int(indices.min()))
+            stops.append(int(indices.max()) + 1)
+            expression = _in_order(indices - starts[-1], axis, expression)
+    region = Region(tuple(starts), tuple(stops))
+    held = held.of(region, _as(expression, region.shape))
+    yield 0, held if len(shape) == len(old) else replace(held, cut=tuple(shape))
 
 
 def _in_order(indices: np.ndarray, axis: int, expression: SourceExpression) -> SourceExpression:
@@ -199,27 +222,10 @@ def _concat(function: Concat, node: Apply, held: Held) -> Undone:
 
 
 def _cast(function: Cast | Quantize, node: Apply, held: Held) -> Undone:
-    child = node.inputs[0]
-    exact = isinstance(function, Cast) and all(holds_all(function.dtype, one) for one in dtypes_below(child))
-    if not exact:
-        raise Lost(f"keeps {function.dtype.name} of its {child.spec.dtype.name}")
+    narrow = node.inputs[0].spec.dtype
+    if not isinstance(function, Cast) or not holds_all(function.dtype, narrow):
+        raise Lost(f"keeps {function.dtype.name} of its {narrow.name}")
     yield 0, held
-
-
-def dtypes_below(node: Node) -> set[DType]:
-    """Dtypes that an array's values had before they were widened: of a cast leaf, its own."""
-    return {one.spec.dtype for one in below_first([node], _kept) if not _kept(one)}
-
-
-def _kept(node: Node) -> tuple[Node, ...]:
-    """The inputs whose elements an array keeps, perhaps as a wider dtype; none if it has others."""
-    if isinstance(node, Read):
-        return ()
-    if isinstance(node.function, Cast):
-        keeps = all(holds_all(node.function.dtype, child.spec.dtype) for child in node.inputs)
-    else:
-        keeps = node.function.is_layout and not isinstance(node.function, Pad)
-    return node.inputs if keeps else ()
 
 
 def _rounded(function: Rounded, node: Apply, held: Held) -> Undone:

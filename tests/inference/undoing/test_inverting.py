@@ -47,11 +47,6 @@ BACK = [
     (W, "match: w, value: \"cast(x, 'float64')\"", {"w": "cast(x, 'float32')"}),
     ({"w": "bfloat16[4,6]"}, "match: w, value: \"cast(x, 'float32').T\"", {"w": "cast(x.T, 'bfloat16')"}),
     ({"w": "int8[4]"}, "match: w, value: \"cast(x, 'float16')\"", {"w": "cast(x, 'int8')"}),
-    (
-        {"w": "bfloat16[4]"},
-        "match: w, value: \"cast(cast(x, 'float32')[::-1], 'bfloat16')\"",
-        {"w": "flip(x, axis=-1)"},
-    ),
     (W, "match: w, value: \"bitcast(x, 'int32')\"", {"w": "bitcast(x, 'float32')"}),
     (W, "match: w, value: \"bitcast(x, 'int16')\"", {"w": "bitcast(x, 'float32')"}),
     (W, "match: w, value: 'x * 4'", {"w": "x / 4.0"}),
