@@ -32,8 +32,8 @@ from ckpt_surgery.formats.orbax.tree import (
     read_tree,
 )
 from ckpt_surgery.formats.plain_files import ListedSource
-from ckpt_surgery.formats.registry import Directory, Listing, Selection
-from ckpt_surgery.formats.shared.msgpack.source import leaf_of, readers_of
+from ckpt_surgery.formats.registry import Directory, Listing, Reader, Selection
+from ckpt_surgery.formats.shared.msgpack.source import leaf_of
 from ckpt_surgery.formats.shared.ocdbt.reader import Database, begin_reading
 from ckpt_surgery.formats.shared.orbax_layout import (
     CHECKPOINT_METADATA,
@@ -63,8 +63,6 @@ from ckpt_surgery.storage.views import prefetch
 JSON_FILE = "metadata"
 """The only file of an item that Orbax's JsonSave wrote, in older versions."""
 _TREE_HANDLER = re.compile(r"(Standard|PyTree)\w*Handler$")
-_KEY_DTYPE = np.dtype(np.uint32)
-"""Element type of PRNG keys, whatever their implementation."""
 
 
 # --- the item ---------------------------------------------------------------------------------------------
@@ -187,8 +185,11 @@ def _files(
     return Files(directory, stats)
 
 
-def _leaves(files: Files, tree: Tree) -> dict[str, Leaf]:
-    """The leaves of an item by their keys' texts, in the order of its `_METADATA`."""
+def _leaves(files: Files, tree: Tree, readers: dict[str, Reader]) -> dict[str, Leaf]:
+    """The leaves of an item by their keys' texts, in the order of its `_METADATA`.
+
+    What reads those without a manifest goes into `readers`.
+    """
     shardings = read_shardings(files.root)
     random_keys = cache(lambda: read_random_keys(files.root, files.stats))
     strings = read_strings(files.root, tree.entries)
@@ -196,7 +197,7 @@ def _leaves(files: Files, tree: Tree) -> dict[str, Leaf]:
     for entry in tree.entries:
         key, text = entry.key, entry.key.text
         if entry.is_array:
-            try:
+            try:  # quicker than `about_key`, for each of very many
                 prefix = files.prefix_of(array_prefix(entry.name))
                 about = files.text(prefix + FILE_NAMES[tree.zarr])
                 if about is None:
@@ -204,7 +205,7 @@ def _leaves(files: Files, tree: Tree) -> dict[str, Leaf]:
                     raise damaged(f"it is in {tree.file}, but there is no {array_text}")
                 array = parse_array(about, tree.zarr)
                 impl = None
-                if array.spec.dtype == _KEY_DTYPE:
+                if array.spec.dtype == np.uint32:  # that of PRNG keys, whatever their implementation
                     # Orbax records `write_shape` in `_METADATA` for what it also lists in `array_metadatas`.
                     if entry.has_array_metadata and entry.name not in random_keys():
                         raise damaged("whether it is a PRNG key is unknown: array_metadatas does not list it")
@@ -220,7 +221,7 @@ def _leaves(files: Files, tree: Tree) -> dict[str, Leaf]:
         elif entry.is_aggregated:
             assert tree.structure is not None
             with about_key(key):
-                leaves[text] = leaf_of(tree.structure.found(key))
+                leaves[text] = leaf_of(key, tree.structure.node(key), tree.structure.path, readers)
         else:
             leaves[text] = Leaf(key, LeafKind.EMPTY, empty=entry.value_type)
     return leaves
@@ -252,11 +253,9 @@ def read(path: str, selection: Selection) -> ListedSource:
 
     def rest() -> Listing:
         files, structure = _files(location.directory, names, tree, database), tree.structure
-        leaves = _leaves(files, tree)
-        if structure is None:
-            return replace(listing, leaves=leaves, files=files.by_path)
-        readers = readers_of(structure.found(entry.key) for entry in tree.entries if entry.is_aggregated)
-        known = {**files.by_path, structure.path: structure.stat}
+        readers: dict[str, Reader] = {}
+        leaves = _leaves(files, tree, readers)
+        known = dict(files.by_path) | ({} if structure is None else {structure.path: structure.stat})
         return replace(listing, leaves=leaves, files=known, readers=readers)
 
     return ListedSource(path, "orbax", listing, rest)

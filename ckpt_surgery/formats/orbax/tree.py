@@ -25,7 +25,7 @@ from ckpt_surgery.core.keys import Key, nested
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.msgpack import tree as msgpack_tree
-from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened
+from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, flattened
 from ckpt_surgery.formats.shared.msgpack.tree import Node
 from ckpt_surgery.formats.shared.orbax_layout import TREE_METADATA
 from ckpt_surgery.storage.failures import damaged
@@ -83,13 +83,13 @@ class Structure:
     stat: FileStat
     """Size and time of the file when it was read."""
 
-    def found(self, key: Key) -> FoundNode:
+    def node(self, key: Key) -> Node:
         """The value of a leaf that is in the file."""
         there = key.names in self._nodes
         if not there or _array_of(self._nodes[key.names]) is not None:
             has = "has a placeholder there" if there else "does not have it"
             raise damaged(f"its value should be in {shown(self.path)}, which {has}")
-        return FoundNode(key, self._nodes[key.names], self.path)
+        return self._nodes[key.names]
 
     @functools.cached_property
     def _nodes(self) -> Mapping[tuple[str, ...], Node]:
