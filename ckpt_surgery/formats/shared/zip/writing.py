@@ -7,6 +7,7 @@ Source of the format: `zip.members`.
 
 import zlib
 from collections.abc import Sequence
+from struct import pack
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.formats.registry import FilePlan
@@ -38,50 +39,38 @@ class PlacedMember:
     @property
     def start(self) -> int:
         """Offset of the member's first byte in the archive."""
-        return self.header + layout.LOCAL_FIELDS.size + len(self.raw_name) + len(self.local_extra)
+        return self.header + len(self.local_header(0))
 
     @property
     def stop(self) -> int:
         """Offset of the first byte after the member."""
         return self.start + self.size
 
-    @property
-    def flags(self) -> int:
-        """Flags of the member."""
-        return 0 if self.raw_name.isascii() else layout.UTF_8
-
-    @property
-    def local_extra(self) -> bytes:
-        """The extra field of the local header."""
-        return _zip64(self.size, self.size) if self.size >= WIDE_FROM else b""
-
     def local_header(self, crc: int) -> bytes:
         """Header before a member, with the CRC-32 of its bytes."""
-        size, extra = _narrow(self.size), self.local_extra
-        about = (VERSION64 if extra else VERSION, self.flags, layout.STORE, 0, DATE, crc, size, size)
-        lengths = (len(self.raw_name), len(extra))
-        return layout.LOCAL_FIELDS.pack(layout.LOCAL, *about, *lengths) + self.raw_name + extra
+        about, extra = self._about(crc, self.size, self.size)
+        return layout.LOCAL_FIELDS.pack(layout.LOCAL, *about) + self.raw_name + extra
 
     def entry(self, crc: int) -> bytes:
         """The member's entry in the archive's directory."""
-        wide = [n for n in (self.size, self.size, self.header) if n >= WIDE_FROM]
-        extra, size = _zip64(*wide) if wide else b"", _narrow(self.size)
-        version = VERSION64 if extra else VERSION
-        about = (version, version, self.flags, layout.STORE, 0, DATE, crc, size, size)
+        about, extra = self._about(crc, self.size, self.size, self.header)
         mode = 0o600 << 16  # a file that its owner may read and write, as zipfile says
-        rest = (len(self.raw_name), len(extra), 0, 0, 0, mode, _narrow(self.header))
-        return layout.CENTRAL_FIELDS.pack(layout.CENTRAL, *about, *rest) + self.raw_name + extra
+        rest = (0, 0, 0, mode, _narrow(self.header))
+        return layout.CENTRAL_FIELDS.pack(layout.CENTRAL, about[0], *about, *rest) + self.raw_name + extra
+
+    def _about(self, crc: int, *numbers: int) -> tuple[tuple[int, ...], bytes]:
+        """What header and entry have in common, and the extra field with those numbers that are too large."""
+        wide = [number.to_bytes(8, "little") for number in numbers if number >= WIDE_FROM]
+        extra = pack("<2H", layout.ZIP64_EXTRA, 8 * len(wide)) + b"".join(wide) if wide else b""
+        version, flags = VERSION64 if extra else VERSION, 0 if self.raw_name.isascii() else layout.UTF_8
+        size = _narrow(self.size)
+        lengths = (len(self.raw_name), len(extra))
+        return (version, flags, layout.STORE, 0, DATE, crc, size, size, *lengths), extra
 
 
 def _narrow(number: int) -> int:
     """The 32-bit form of a number; for a large one, the mark that it is in the zip64 field instead."""
     return number if number < WIDE_FROM else layout.WIDE
-
-
-def _zip64(*numbers: int) -> bytes:
-    """The extra field with the numbers that need more than 32 bits."""
-    data = b"".join(number.to_bytes(8, "little") for number in numbers)
-    return layout.ZIP64_EXTRA.to_bytes(2, "little") + len(data).to_bytes(2, "little") + data
 
 
 def archived(name: str, members: Sequence[FilePlan], comment: bytes = b"") -> FilePlan:
