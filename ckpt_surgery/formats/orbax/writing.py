@@ -34,7 +34,7 @@ from ckpt_surgery.formats.orbax.documents import (
 from ckpt_surgery.formats.orbax.tree import EMPTY_KINDS, STRUCTURE, array_name, array_prefix, structure_bytes
 from ckpt_surgery.formats.orbax.writer import NOTES, Entries, OrbaxWriter, read_notes, worker_directory
 from ckpt_surgery.formats.registry import Limits, SinkOptions
-from ckpt_surgery.formats.shared.ocdbt.writer import IndexEntry, make_index
+from ckpt_surgery.formats.shared.ocdbt.writer import make_index
 from ckpt_surgery.formats.shared.orbax_layout import (
     CHECKPOINT_METADATA,
     COMMIT_FILE,
@@ -256,11 +256,11 @@ class OrbaxSink:
         computed = self._collect(workers)
         options, zarr = self._options, self._options.zarr
         leaves = [output.leaf for output in self.outputs]
-        entries = [IndexEntry(key.encode(), value) for key, value in computed.items()]
+        entries = {key.encode(): value for key, value in computed.items()}
         for output in self.outputs:
             if output.leaf.spec is not None:
                 key = array_prefix(array_name(output.leaf.key)) + FILE_NAMES[zarr]
-                entries.append(IndexEntry(key.encode(), definition(output, zarr)))
+                entries[key.encode()] = definition(output, zarr)
         index = make_index(entries) if entries else None
         if index is not None:
             self._item.put(index.name, index.nodes)
