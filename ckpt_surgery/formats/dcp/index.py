@@ -4,7 +4,7 @@ Everything is checked but for what only the data files tell. Source of the forma
 torch.distributed.checkpoint.metadata and .filesystem (2.2 to 2.13), and what Megatron-LM's planner adds.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,10 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import Problem, SourceError
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.leaves import Unreadable
+from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.formats.registry import Listing, Reader
 from ckpt_surgery.formats.shared.boxes import check_tiling
 from ckpt_surgery.formats.shared.limits import MOST_AXES, check_shape
 from ckpt_surgery.formats.shared.torch.globals import (
@@ -86,17 +88,16 @@ def _persistent(identifier: object) -> object:
     raise damaged(f"it asks for {what_is(identifier)} outside of it, which no metadata is")
 
 
-_CALLS: Mapping[str, Any] = {
-    "torch.Size": size,
-    "collections.OrderedDict": ordered_dict,
-    "torch.serialization._get_layout": _layout,
-    **dict.fromkeys(_ENUMS, lambda _: Unsupported("a member of an enumeration")),
-    # The directory that a checkpoint was written to, which it need not lie in any more.
-    **dict.fromkeys(_PATHS, lambda _: Unsupported("a path")),
-}
 VOCABULARY = Vocabulary(
     values=DTYPES,
-    calls=_CALLS,
+    calls={
+        "torch.Size": size,
+        "collections.OrderedDict": ordered_dict,
+        "torch.serialization._get_layout": _layout,
+        **dict.fromkeys(_ENUMS, lambda _: Unsupported("a member of an enumeration")),
+        # The directory that a checkpoint was written to, which it need not lie in any more.
+        **dict.fromkeys(_PATHS, lambda _: Unsupported("a path")),
+    },
     classes=(),
     records=(TENSOR, OBJECT, CHUNK, INDEX, PLACE, *PROPERTIES, *ROOTS, *_UNUSED),
     persistent=_persistent,
@@ -109,7 +110,7 @@ VOCABULARY = Vocabulary(
 # --- entries ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class StoredPart:
     """A box of a tensor that has elements, or an object, and where the bytes are that `torch.save` wrote."""
 
@@ -117,6 +118,8 @@ class StoredPart:
     """Of an object, that of an array without axes."""
     place: Chunk
     """With the name of the file in the checkpoint's directory."""
+    content: Manifest | Reader | Listing | Unreadable | None = None
+    """What is there, once that was read: of an object its leaves, or why it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class Stored:
     key: Key
     spec: ArraySpec | None
     """None for an object that is not a tensor."""
-    parts: tuple[StoredPart, ...]
+    parts: Sequence[StoredPart]
     """They hold every element exactly once; an object is one."""
 
 
@@ -141,11 +144,10 @@ def read_index(root: object, metadata_bytes: int) -> list[Stored]:
     keys. Raises SourceError with the names of what is not right, MOST_PROBLEMS at most.
     """
     fields = _fields(root, ROOTS, "the metadata")
-    entries = fields.get("state_dict_metadata")
+    entries, paths = fields.get("state_dict_metadata"), fields.get("planner_data")
     if type(entries) is not dict or not all(type(name) is str for name in entries):
         raise damaged("`state_dict_metadata` is not a dictionary by names")
     places = _places(fields.get("storage_data"))
-    paths = fields.get("planner_data")
     stored_entries: list[Stored] = []
     problems: list[Problem] = []
     room = TEXT_SLACK + TEXT_GAIN * metadata_bytes
@@ -224,7 +226,7 @@ def _stored(name: str, key: Key, entry: object, places: Places) -> Stored:
     if isinstance(entry, Record) and entry.name == OBJECT:
         if (name, None) not in places:
             raise damaged("`storage_data` does not have its place")
-        return Stored(key, None, (StoredPart(Region((), ()), places[name, None]),))
+        return Stored(key, None, [StoredPart(Region((), ()), places[name, None])])
     fields = _fields(entry, (TENSOR,), "its description")
     dtype = _fields(fields.get("properties"), PROPERTIES, "the record of its properties").get(0)
     shape = fields.get("size")
@@ -234,7 +236,7 @@ def _stored(name: str, key: Key, entry: object, places: Places) -> Stored:
         raise damaged("its size is not a shape")
     check_shape(shape, dtype.itemsize)
     spec = ArraySpec(shape, dtype)
-    parts = tuple(_chunks(name, spec, fields.get("chunks"), places))
+    parts = list(_chunks(name, spec, fields.get("chunks"), places))
     if spec.size:
         check_tiling(spec.shape, [part.region for part in parts])
     return Stored(key, spec, parts)

@@ -9,15 +9,19 @@ the beginning of the next are read together, and so are archives that are short.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import Problem, SourceError
+from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
-from ckpt_surgery.core.manifests import Chunk, contiguous
+from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.dcp import DATA_SUFFIX, METADATA
 from ckpt_surgery.formats.dcp.index import VOCABULARY, Stored, StoredPart, read_index
@@ -52,77 +56,68 @@ TOGETHER = 1024
 """Archives of which the ends are fetched at the same time."""
 
 
-@dataclass
-class DcpContents:
-    """Contents of the data files read so far."""
+def read_contents(directory: str, index: Sequence[Stored]) -> dict[str, FileStat]:
+    """Read the contents of all parts from the data files, of which it returns size and time by path.
 
-    files: dict[str, FileStat] = field(default_factory=dict)
-    """Size and time of each data file, by path."""
-    tensors: dict[StoredPart, Box] = field(default_factory=dict)
-    objects: dict[StoredPart, Listing | Unreadable] = field(default_factory=dict)
-    """The leaves of each object, or why it has none."""
-    leaf_room: int = NODE_SLACK
-    """Number of leaves that all objects together may still add; grows with the bytes read, as `text_room`."""
-    text_room: int = TEXT_SLACK
-    """Number of characters that their keys together may still have."""
-    known: dict[bytes, object] = field(default_factory=dict)
-    """Values of short pickles of tensors."""
-
-
-def read_contents(directory: str, index: Sequence[Stored]) -> DcpContents:
-    """The contents of all data files. Errors name tensors that are not as the index says, the first few."""
-    by_file: dict[str, list[tuple[Stored, StoredPart]]] = {}
+    Errors name tensors that are not as the index says, the first few.
+    """
+    by_file: dict[str, list[tuple[Stored, StoredPart]]] = defaultdict(list)
     for entry in index:
         for part in entry.parts:
-            by_file.setdefault(part.place.file, []).append((entry, part))
-    contents = DcpContents()
+            by_file[part.place.file].append((entry, part))
+    files: dict[str, FileStat] = {}
     problems: list[Problem] = []
+    load_short = lru_cache(REMEMBERED)(load)
+    # What all objects together may still add: leaves, and characters of their keys.
+    leaf_room, text_room = NODE_SLACK, TEXT_SLACK
     for name, listed in by_file.items():
         path, places = os.path.join(directory, name), [part.place for _, part in listed]
-        stat = contents.files[path] = stat_within(directory, name)
+        stat = files[path] = stat_within(directory, name)
         end = max(place.offset + place.length for place in places)
         if end > stat.size:
             raise damaged(f"{shown(path)} has {stat.size} bytes, but a chunk ends at byte {end}")
         with opened(path, stat) as file:
             for number, saved in read_items(file, places):
-                entry, part = listed[number]
-                try:
-                    _add(contents, entry, part, saved, path)
-                except SourceError as error:
-                    problems += with_key(entry.key, error).problems
-                if contents.leaf_room < 0 or contents.text_room < 0:
+                (entry, part), size = listed[number], len(saved.pickle)
+                if entry.spec is None:
+                    part.content = _object(entry.key, saved, path)
+                    leaves = part.content.leaves if isinstance(part.content, Listing) else {}
+                    leaf_room += size - len(leaves)
+                    text_room += TEXT_GAIN * size - sum(map(len, leaves))
+                else:
+                    try:
+                        value = (load_short if size <= REMEMBERED_BYTES else load)(saved.pickle)
+                        part.content = _chunk(part, entry.spec.dtype, value, saved, path)
+                    except SourceError as error:
+                        problems += with_key(entry.key, error).problems
+                if leaf_room < 0 or text_room < 0:
                     what = "all objects up to here have more leaves together than their size allows"
                     raise damaged(f"{shown(path)}: {what}", RESAVE)
                 if len(problems) >= MOST_PROBLEMS:
                     raise SourceError(*problems)
     if problems:
         raise SourceError(*problems)
-    return contents
+    return files
 
 
-def _add(contents: DcpContents, entry: Stored, part: StoredPart, saved: Saved, path: str) -> None:
-    """Take in an archive. Raises SourceError where a chunk of a tensor is not what the index says."""
-    pickle, known = saved.pickle, contents.known
-    if entry.spec is None:
-        leaves: Mapping[str, Leaf] = {}
-        try:
-            contents.objects[part] = listing = list_leaves(saved, path, "", entry.key)
-            leaves = listing.leaves
-        except SourceError as error:  # it asks for other things than plain values and tensors
-            why = f"is a Python object that is not read: {one_line(error)[:500]}"
-            contents.objects[part] = Unreadable(why, RESAVE)
-        contents.leaf_room += len(pickle) - len(leaves)
-        contents.text_room += TEXT_GAIN * len(pickle) - sum(map(len, leaves))
-        return
-    value = known[pickle] if pickle in known else load(pickle)
-    wanted = ArraySpec(part.region.shape, entry.spec.dtype)
+def _object(key: Key, saved: Saved, path: str) -> Listing | Unreadable:
+    """The leaves of an object; or why it has none: it asks for other things than plain values and tensors."""
+    try:
+        return list_leaves(saved, path, "", key)
+    except SourceError as error:
+        return Unreadable(f"is a Python object that is not read: {one_line(error)[:500]}", RESAVE)
+
+
+def _chunk(
+    part: StoredPart, dtype: np.dtype[Any], value: object, saved: Saved, path: str
+) -> Manifest | Reader:
+    """A chunk of a tensor. Raises SourceError where it is not what the index says."""
+    wanted = ArraySpec(part.region.shape, dtype)
     stored = ArraySpec(value.shape, value.dtype) if isinstance(value, Tensor) else what_is(value)
     if not isinstance(value, Tensor) or stored != wanted:
         what = f"its chunk of {list(wanted.shape)} at {list(part.region.starts)} is {wanted}"
         raise damaged(f"{what}, but {shown(path)} has {stored} at byte {part.place.offset}")
-    if len(pickle) <= REMEMBERED_BYTES and len(known) < REMEMBERED:
-        known[pickle] = value
-    contents.tensors[part] = Box(part.region, stored_tensor(value, saved, path))
+    return stored_tensor(value, saved, path)
 
 
 def read_items(file: OpenFile, places: Sequence[Chunk]) -> Iterator[tuple[int, Saved]]:
@@ -147,8 +142,7 @@ def _read_item(file: OpenFile, pages: PagedFile, place: Chunk) -> Saved:
     item = OpenFile("its archive", stat, lambda at, buffer: pages.read_into(place.offset + at, buffer))
     if item.read(0, min(len(LOCAL), place.length)) != LOCAL:
         raise damaged("is not a zip archive, as `torch.save` writes it")
-    saved = read_saved(item, read_archive(item, most_comment=0))
-    return replace(saved, start=place.offset)
+    return replace(read_saved(item, read_archive(item, most_comment=0)), start=place.offset)
 
 
 def _ends(place: Chunk) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -180,11 +174,11 @@ def read(path: str, selection: Selection) -> Listing:
         root = load(data, VOCABULARY, METADATA)
     with with_path(metadata):
         index = read_index(root, len(data))
-    contents = read_contents(path, index)
+    files = {metadata: file.stat, **read_contents(path, index)}
     leaves: dict[str, Leaf] = {}
     readers: dict[str, Reader] = {}
     for entry in index:
-        for leaf, reader in _leaves(entry, contents):
+        for leaf, reader in _leaves(entry):
             text = leaf.key.text
             if text in leaves:
                 twice = SourceError("two leaves have this key", hint="Rename one of them with torch.")
@@ -192,25 +186,21 @@ def read(path: str, selection: Selection) -> Listing:
             leaves[text] = leaf
             if reader is not None:
                 readers[text] = reader
-    return Listing(leaves, {metadata: file.stat, **contents.files}, readers=readers)
+    return Listing(leaves, files, readers=readers)
 
 
-def _leaves(entry: Stored, contents: DcpContents) -> Iterator[tuple[Leaf, Reader | None]]:
+def _leaves(entry: Stored) -> Iterator[tuple[Leaf, Reader | None]]:
     """The leaves of an entry, and what reads those without a manifest."""
-    if entry.spec is not None:
-        boxes = [contents.tensors[part] for part in entry.parts]
-        manifest = on_grid(entry.spec, boxes) if entry.spec.size else contiguous(entry.spec, "", 0)
-        reader = Boxes(entry.spec, boxes) if manifest is None else None
-        yield Leaf(entry.key, LeafKind.ARRAY, entry.spec, manifest), reader
-        return
-    (part,) = entry.parts
-    content = contents.objects[part]
-    if isinstance(content, Unreadable):
-        spec = ArraySpec((), np.dtype(object))
-        yield Leaf(entry.key, LeafKind.ARRAY, spec, unreadable=content), None
-        return
-    for text, leaf in content.leaves.items():
-        yield leaf, content.readers.get(text)
+    contents, spec = [part.content for part in entry.parts], entry.spec
+    if spec is not None:
+        boxes = [Box(part.region, part.content) for part in entry.parts]
+        manifest = on_grid(spec, boxes) if spec.size else contiguous(spec, "", 0)
+        yield Leaf(entry.key, LeafKind.ARRAY, spec, manifest), None if manifest else Boxes(spec, boxes)
+    elif isinstance(contents[0], Listing):
+        readers = contents[0].readers
+        yield from ((leaf, readers.get(text)) for text, leaf in contents[0].leaves.items())
+    else:
+        yield Leaf(entry.key, LeafKind.ARRAY, ArraySpec((), np.dtype(object)), unreadable=contents[0]), None
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:

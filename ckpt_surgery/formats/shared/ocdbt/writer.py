@@ -79,9 +79,9 @@ def make_index(values: Mapping[bytes, bytes | Chunk]) -> DatabaseFiles:
     """
     longest = max(values, key=len, default=b"")
     if len(longest) > MAX_KEY_BYTES:
-        key = shown(shortened(longest.decode("utf-8", "backslashreplace"), 120))
+        text = shown(shortened(longest.decode("utf-8", "backslashreplace"), 120))
         raise PlanError(
-            f"The key `{key}` has {len(longest)} bytes, and an index allows {MAX_KEY_BYTES}",
+            f"The key `{text}` has {len(longest)} bytes, and an index allows {MAX_KEY_BYTES}",
             hint="Give the leaf a shorter name.",
             code=Code.UNSUITED,
         )
