@@ -86,10 +86,7 @@ def by_chunk(decoded: Callable[[Manifest, bytes], bytes | memoryview]) -> Decode
 
 
 def assembled(manifest: Manifest, region: Region, read: Callable[[Shape, Region], np.ndarray]) -> np.ndarray:
-    """A region, which is not empty, put together from its parts in the chunks that it touches, in C order.
-
-    `read`: (index of a chunk that is there, region counted from the chunk's beginning) → elements.
-    """
+    """A region, not empty, from parts in chunks that are there: `read`(index, region in it) → elements."""
     return together(manifest, region, lambda index, inner: partial(read, index, inner), at_a_time=1)
 
 
@@ -140,10 +137,7 @@ def filled(manifest: Manifest, index: Shape, shape: Shape) -> np.ndarray:
 def _fetched_together(
     manifest: Manifest, region: Region, files: Mapping[str, FileStat]
 ) -> Mapping[Shape, bytes]:
-    """The bytes of the chunks of a region by index, if several in an object store are wanted almost whole.
-
-    Empty where that is not so.
-    """
+    """A region's chunks by index, if several of an object store are wanted almost whole; else nothing."""
     first = next(iter(manifest.chunks.values()), None)
     if first is None or not urls.is_url(first.file):
         return {}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.errors import Problem, SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Unreadable
 from ckpt_surgery.core.manifests import Chunk, Manifest
@@ -30,14 +30,8 @@ from ckpt_surgery.formats.shared.torch.globals import (
     size,
     what_is,
 )
-from ckpt_surgery.formats.shared.torch.tree import (
-    MOST_DEPTH,
-    MOST_PROBLEMS,
-    TEXT_GAIN,
-    TEXT_SLACK,
-    check_unicode,
-)
-from ckpt_surgery.storage.failures import damaged, with_key
+from ckpt_surgery.formats.shared.torch.tree import MOST_DEPTH, TEXT_GAIN, TEXT_SLACK, check_unicode
+from ckpt_surgery.storage.failures import about_key, damaged
 
 # --- names that the pickle can use ------------------------------------------------------------------------
 
@@ -118,11 +112,11 @@ class StoredPart:
     """Of an object, that of an array without axes."""
     place: Chunk
     """With the name of the file in the checkpoint's directory."""
-    content: Manifest | Reader | Listing | Unreadable | None = None
-    """What is there, once that was read: of an object its leaves, or why it has none."""
+    content: Manifest | Reader | None = None
+    """The elements of a box, once the data file was read."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stored:
     """A tensor, or anything else."""
 
@@ -131,6 +125,8 @@ class Stored:
     """None for an object that is not a tensor."""
     parts: Sequence[StoredPart]
     """They hold every element exactly once; an object is one."""
+    content: Listing | Unreadable | None = None
+    """The leaves of an object, or why it has none, once its data file was read."""
 
 
 Places = Mapping[tuple[str, Shape | None], Chunk]
@@ -141,7 +137,7 @@ def read_index(root: object, metadata_bytes: int) -> list[Stored]:
     """Entries of a checkpoint, in its own order.
 
     `root`: the unpickled metadata. `metadata_bytes`: length of the pickle, which bounds the length of all
-    keys. Raises SourceError with the names of what is not right, MOST_PROBLEMS at most.
+    keys.
     """
     fields = _fields(root, ROOTS, "the metadata")
     entries, paths = fields.get("state_dict_metadata"), fields.get("planner_data")
@@ -149,19 +145,12 @@ def read_index(root: object, metadata_bytes: int) -> list[Stored]:
         raise damaged("`state_dict_metadata` is not a dictionary by names")
     places = _places(fields.get("storage_data"))
     stored_entries: list[Stored] = []
-    problems: list[Problem] = []
     room = TEXT_SLACK + TEXT_GAIN * metadata_bytes
     for name, entry in entries.items():
-        try:
+        with about_key(Key.of([name[:200]])):
             key = _key(name, paths if type(paths) is dict else {}, room)
             room -= len(key.text)
             stored_entries.append(_stored(name, key, entry, places))
-        except SourceError as error:
-            problems += with_key(Key.of([name[:200]]), error).problems
-            if len(problems) >= MOST_PROBLEMS:
-                break
-    if problems:
-        raise SourceError(*problems)
     return stored_entries
 
 
@@ -198,10 +187,8 @@ def _places(storage: object) -> Places:
         name, offset = fields.get("fqn"), fields.get("offset")
         if type(name) is not str or not (offset is None or is_numbers(offset)):
             raise damaged("a key of `storage_data` does not have a name and offsets")
-        try:
+        with about_key(Key.of([name[:200]])):
             by_name[name, offset] = _place(place)
-        except SourceError as error:
-            raise with_key(Key.of([name[:200]]), error) from error
     return by_name
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.errors import Problem, SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous
@@ -27,21 +27,11 @@ from ckpt_surgery.formats.dcp import DATA_SUFFIX, METADATA
 from ckpt_surgery.formats.dcp.index import VOCABULARY, Stored, StoredPart, read_index
 from ckpt_surgery.formats.registry import Listing, Reader, Selection
 from ckpt_surgery.formats.shared.boxes import Box, Boxes, on_grid
+from ckpt_surgery.formats.shared.torch import tree
 from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
-from ckpt_surgery.formats.shared.torch.tree import (
-    MOST_PICKLE_BYTES,
-    MOST_PROBLEMS,
-    NODE_SLACK,
-    TEXT_GAIN,
-    TEXT_SLACK,
-    Saved,
-    list_leaves,
-    read_saved,
-    stored_tensor,
-)
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.zip.members import LOCAL, read_archive
-from ckpt_surgery.storage.failures import damaged, one_line, with_key, with_path
+from ckpt_surgery.storage.failures import about_key, damaged, flawed, one_line, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_directory, real_path
 from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile, opened, stat_within
@@ -57,19 +47,15 @@ TOGETHER = 1024
 
 
 def read_contents(directory: str, index: Sequence[Stored]) -> dict[str, FileStat]:
-    """Read the contents of all parts from the data files, of which it returns size and time by path.
-
-    Errors name tensors that are not as the index says, the first few.
-    """
+    """Read the contents of all entries from the data files, of which it returns size and time by path."""
     by_file: dict[str, list[tuple[Stored, StoredPart]]] = defaultdict(list)
     for entry in index:
         for part in entry.parts:
             by_file[part.place.file].append((entry, part))
     files: dict[str, FileStat] = {}
-    problems: list[Problem] = []
     load_short = lru_cache(REMEMBERED)(load)
     # What all objects together may still add: leaves, and characters of their keys.
-    leaf_room, text_room = NODE_SLACK, TEXT_SLACK
+    leaf_room, text_room = tree.NODE_SLACK, tree.TEXT_SLACK
     for name, listed in by_file.items():
         path, places = os.path.join(directory, name), [part.place for _, part in listed]
         stat = files[path] = stat_within(directory, name)
@@ -79,37 +65,31 @@ def read_contents(directory: str, index: Sequence[Stored]) -> dict[str, FileStat
         with opened(path, stat) as file:
             for number, saved in read_items(file, places):
                 (entry, part), size = listed[number], len(saved.pickle)
-                if entry.spec is None:
-                    part.content = _object(entry.key, saved, path)
-                    leaves = part.content.leaves if isinstance(part.content, Listing) else {}
-                    leaf_room += size - len(leaves)
-                    text_room += TEXT_GAIN * size - sum(map(len, leaves))
-                else:
-                    try:
+                if entry.spec is not None:
+                    with about_key(entry.key):
                         value = (load_short if size <= REMEMBERED_BYTES else load)(saved.pickle)
                         part.content = _chunk(part, entry.spec.dtype, value, saved, path)
-                    except SourceError as error:
-                        problems += with_key(entry.key, error).problems
+                    continue
+                entry.content = _object(entry.key, saved, path)
+                leaves = entry.content.leaves if isinstance(entry.content, Listing) else {}
+                leaf_room += size - len(leaves)
+                text_room += tree.TEXT_GAIN * size - sum(map(len, leaves))
                 if leaf_room < 0 or text_room < 0:
                     what = "all objects up to here have more leaves together than their size allows"
                     raise damaged(f"{shown(path)}: {what}", RESAVE)
-                if len(problems) >= MOST_PROBLEMS:
-                    raise SourceError(*problems)
-    if problems:
-        raise SourceError(*problems)
     return files
 
 
-def _object(key: Key, saved: Saved, path: str) -> Listing | Unreadable:
+def _object(key: Key, saved: tree.Saved, path: str) -> Listing | Unreadable:
     """The leaves of an object; or why it has none: it asks for other things than plain values and tensors."""
     try:
-        return list_leaves(saved, path, "", key)
+        return tree.list_leaves(saved, path, "", key)
     except SourceError as error:
         return Unreadable(f"is a Python object that is not read: {one_line(error)[:500]}", RESAVE)
 
 
 def _chunk(
-    part: StoredPart, dtype: np.dtype[Any], value: object, saved: Saved, path: str
+    part: StoredPart, dtype: np.dtype[Any], value: object, saved: tree.Saved, path: str
 ) -> Manifest | Reader:
     """A chunk of a tensor. Raises SourceError where it is not what the index says."""
     wanted = ArraySpec(part.region.shape, dtype)
@@ -117,10 +97,10 @@ def _chunk(
     if not isinstance(value, Tensor) or stored != wanted:
         what = f"its chunk of {list(wanted.shape)} at {list(part.region.starts)} is {wanted}"
         raise damaged(f"{what}, but {shown(path)} has {stored} at byte {part.place.offset}")
-    return stored_tensor(value, saved, path)
+    return tree.stored_tensor(value, saved, path)
 
 
-def read_items(file: OpenFile, places: Sequence[Chunk]) -> Iterator[tuple[int, Saved]]:
+def read_items(file: OpenFile, places: Sequence[Chunk]) -> Iterator[tuple[int, tree.Saved]]:
     """The number of each place in `places`, and its archive, by increasing offset.
 
     Offsets of storages are those in the file. Raises SourceError, with the offset of the archive, for one
@@ -136,13 +116,13 @@ def read_items(file: OpenFile, places: Sequence[Chunk]) -> Iterator[tuple[int, S
                 yield number, _read_item(file, pages, places[number])
 
 
-def _read_item(file: OpenFile, pages: PagedFile, place: Chunk) -> Saved:
+def _read_item(file: OpenFile, pages: PagedFile, place: Chunk) -> tree.Saved:
     stat = FileStat(place.length, file.stat.modified, file.stat.version)
     # Its path is in the context of the error already.
     item = OpenFile("its archive", stat, lambda at, buffer: pages.read_into(place.offset + at, buffer))
     if item.read(0, min(len(LOCAL), place.length)) != LOCAL:
         raise damaged("is not a zip archive, as `torch.save` writes it")
-    return replace(read_saved(item, read_archive(item, most_comment=0)), start=place.offset)
+    return replace(tree.read_saved(item, read_archive(item, most_comment=0)), start=place.offset)
 
 
 def _ends(place: Chunk) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -167,8 +147,8 @@ def read(path: str, selection: Selection) -> Listing:
         raise SourceError(f"{shown(metadata)} does not exist", hint=UNFINISHED)
     check_link(metadata, real_path(path))
     with opened(metadata) as file:
-        if file.stat.size > MOST_PICKLE_BYTES:
-            raise damaged(f"{shown(metadata)} has {file.stat.size} bytes; {MOST_PICKLE_BYTES} is the limit")
+        if file.stat.size > (most := tree.MOST_PICKLE_BYTES):
+            raise damaged(f"{shown(metadata)} has {file.stat.size} bytes; {most} is the limit")
         data = file.read(0, file.stat.size)
     with with_path(path):
         root = load(data, VOCABULARY, METADATA)
@@ -181,8 +161,7 @@ def read(path: str, selection: Selection) -> Listing:
         for leaf, reader in _leaves(entry):
             text = leaf.key.text
             if text in leaves:
-                twice = SourceError("two leaves have this key", hint="Rename one of them with torch.")
-                raise with_key(leaf.key, twice)
+                raise flawed(text, "is the key of two leaves", "Rename one of them with torch.")
             leaves[text] = leaf
             if reader is not None:
                 readers[text] = reader
@@ -191,21 +170,17 @@ def read(path: str, selection: Selection) -> Listing:
 
 def _leaves(entry: Stored) -> Iterator[tuple[Leaf, Reader | None]]:
     """The leaves of an entry, and what reads those without a manifest."""
-    contents, spec = [part.content for part in entry.parts], entry.spec
+    content, spec = entry.content, entry.spec
     if spec is not None:
-        boxes = [Box(part.region, part.content) for part in entry.parts]
+        boxes = [Box(part.region, part.content) for part in entry.parts if part.content is not None]
         manifest = on_grid(spec, boxes) if spec.size else contiguous(spec, "", 0)
         yield Leaf(entry.key, LeafKind.ARRAY, spec, manifest), None if manifest else Boxes(spec, boxes)
-    elif isinstance(contents[0], Listing):
-        readers = contents[0].readers
-        yield from ((leaf, readers.get(text)) for text, leaf in contents[0].leaves.items())
+    elif isinstance(content, Listing):
+        yield from ((leaf, content.readers.get(text)) for text, leaf in content.leaves.items())
     else:
-        yield Leaf(entry.key, LeafKind.ARRAY, ArraySpec((), np.dtype(object)), unreadable=contents[0]), None
+        yield Leaf(entry.key, LeafKind.ARRAY, ArraySpec((), np.dtype(object)), unreadable=content), None
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
-    """Files that no rank writes, out of `names`: relative paths of all files in the directory.
-
-    `--overwrite` refuses to delete them. A rank writes a data file even if nothing is in it.
-    """
+    """Those of all files in the directory, by relative path, that no rank writes: kept by `--overwrite`."""
     return [name for name in names if name != METADATA and ("/" in name or not name.endswith(DATA_SUFFIX))]

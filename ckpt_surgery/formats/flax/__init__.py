@@ -127,10 +127,7 @@ def _steps_in(directory: str) -> dict[str, int | float]:
 
 
 def _steps(names: Iterable[str]) -> dict[str, dict[str, int | float]]:
-    """The numbers of everything that has the name of a step, by prefix and name.
-
-    The prefixes are sorted, the usual one first; beyond MOST_PREFIXES they are left out.
-    """
+    """The numbers of steps by prefix and name; MOST_PREFIXES prefixes at most, the usual one first."""
     steps: dict[str, dict[str, int | float]] = defaultdict(dict)
     for name in names:
         match = None if _NO_STEP.match(name) else _STEP_NAME.match(name)

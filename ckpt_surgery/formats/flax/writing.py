@@ -20,17 +20,9 @@ from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.keys import Key, nested
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.flax import SINGLE_NAME
+from ckpt_surgery.formats.plain_files import quoted, same_name, wrong_keys
 from ckpt_surgery.formats.registry import FilePlan, Limits, SinkOptions
-from ckpt_surgery.formats.shared.msgpack.tree import (
-    ARRAY,
-    CHUNKED,
-    COMPLEX,
-    MOST_DEPTH,
-    MOST_TEXT_BYTES,
-    MOST_VALUES,
-    SCALAR,
-)
-from ckpt_surgery.formats.unsupported import quoted, same_name, wrong_keys
+from ckpt_surgery.formats.shared.msgpack import tree as msgpack_tree
 from ckpt_surgery.storage.regions import PlacedArray, are_contiguous
 
 PIECE_BYTES = 2**30
@@ -79,7 +71,7 @@ def native_bytes(value: np.ndarray) -> bytes:
     if type(number) is int:
         return struct.pack(">Bq", 0xD3, number)
     if isinstance(number, complex):
-        number = msgpack.ExtType(COMPLEX, msgpack.packb((number.real, number.imag)))
+        number = msgpack.ExtType(msgpack_tree.COMPLEX, msgpack.packb((number.real, number.imag)))
     return bytes(msgpack.packb(number))
 
 
@@ -90,10 +82,7 @@ def native_value(dtype: np.dtype[Any], data: bytes) -> np.ndarray:
 
 
 def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
-    """One file: `flax_model.msgpack`, or `options.file_name`.
-
-    It has nested maps by key components, in the order in which those first occur.
-    """
+    """One file, `flax_model.msgpack` or `options.file_name`: nested maps in the order of the leaves."""
     file = FileLayout()
     # Flax has dicts in place of lists.
     _put_tree(file, nested((Key.of(leaf.key.names), leaf) for leaf in leaves))
@@ -125,7 +114,7 @@ def _put_leaf(file: FileLayout, leaf: Leaf) -> None:
         file.gap(leaf.key.text, _NATIVE[leaf.spec.dtype])
     elif leaf.spec is not None:
         scalar = leaf.kind is LeafKind.SCALAR and leaf.spec.shape == ()
-        _put_array(file, leaf.key.text, leaf.spec, SCALAR if scalar else ARRAY)
+        _put_array(file, leaf.key.text, leaf.spec, msgpack_tree.SCALAR if scalar else msgpack_tree.ARRAY)
 
 
 def _put_array(file: FileLayout, text: str, spec: ArraySpec, code: int) -> None:
@@ -135,12 +124,12 @@ def _put_array(file: FileLayout, text: str, spec: ArraySpec, code: int) -> None:
     most = max(1, PIECE_BYTES // spec.dtype.itemsize)
     sizes = [min(most, spec.size - start) for start in range(0, spec.size, most)]
     shape = {str(axis): length for axis, length in enumerate(spec.shape)}
-    file.put(_map_head(3) + msgpack.packb(CHUNKED) + msgpack.packb(True))
+    file.put(_map_head(3) + msgpack.packb(msgpack_tree.CHUNKED) + msgpack.packb(True))
     file.put(msgpack.packb("shape") + msgpack.packb(shape))
     file.put(msgpack.packb("chunks") + _map_head(len(sizes)))
     for number, size in enumerate(sizes):
         file.put(msgpack.packb(str(number)))
-        _put_piece(file, text, ArraySpec((size,), spec.dtype), ARRAY)
+        _put_piece(file, text, ArraySpec((size,), spec.dtype), msgpack_tree.ARRAY)
 
 
 def _put_piece(file: FileLayout, text: str, spec: ArraySpec, code: int) -> None:
@@ -165,14 +154,14 @@ def _unreadable(leaves: Sequence[Leaf]) -> Iterator[str]:
     """Leaves that would not be read back."""
     for leaf in leaves:
         names = leaf.key.names
-        if leaf.string is not None and len(leaf.string) * 4 > MOST_TEXT_BYTES:
+        if leaf.string is not None and len(leaf.string) * 4 > msgpack_tree.MOST_TEXT_BYTES:
             length = len(leaf.string)
             yield f"{quoted(leaf)} is a string of {length} characters, too long to be read back; drop it."
-        if CHUNKED in names:
+        if msgpack_tree.CHUNKED in names:
             why = "by which Flax knows arrays in pieces"
-            yield f"{quoted(leaf)} has the component `{CHUNKED}`, {why}; rename it."
-        if len(names) > MOST_DEPTH:
-            yield f"{quoted(leaf)} is nested {len(names)} deep, and {MOST_DEPTH} is the limit; rename it."
+            yield f"{quoted(leaf)} has the component `{msgpack_tree.CHUNKED}`, {why}; rename it."
+        if len(names) > (most := msgpack_tree.MOST_DEPTH):
+            yield f"{quoted(leaf)} is nested {len(names)} deep, and {most} is the limit; rename it."
 
 
 def _wrong_tree(leaves: Sequence[Leaf]) -> Iterator[str]:
@@ -182,9 +171,9 @@ def _wrong_tree(leaves: Sequence[Leaf]) -> Iterator[str]:
     for names, count in counts.items():
         if count > 1:
             yield same_name("/".join(names), count)
-    if len(counts) + len(containers) > MOST_VALUES:
+    if len(counts) + len(containers) > msgpack_tree.MOST_VALUES:
         what = f"{len(leaves)} leaves in {len(containers)} containers are too many to be read back"
-        yield f"{what}: {MOST_VALUES} is the limit; drop some."
+        yield f"{what}: {msgpack_tree.MOST_VALUES} is the limit; drop some."
 
 
 LIMITS = Limits(

@@ -21,9 +21,9 @@ from ckpt_surgery.formats.hdf5 import ARCHIVE_MEMBERS, CONFIG, WEIGHTS, is_archi
 from ckpt_surgery.formats.hdf5.datasets import DTYPE_ATTRIBUTE, HELD
 from ckpt_surgery.formats.hdf5.library import Positioned, import_h5py
 from ckpt_surgery.formats.hdf5.source import ALONE, MOST_LEVELS
+from ckpt_surgery.formats.plain_files import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.formats.registry import FilePlan, Limits, SinkOptions
 from ckpt_surgery.formats.shared.zip.writing import archived
-from ckpt_surgery.formats.unsupported import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.storage.regions import PlacedArray
 
 DEFAULT_NAME = "checkpoint.h5"
@@ -45,8 +45,7 @@ class SparseFile(Positioned):
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer with the next bytes, as far as the file goes."""
-        view = memoryview(buffer).cast("B")
-        view = view[: max(0, self.size - self._position)]
+        view = memoryview(buffer).cast("B")[: max(0, self.size - self._position)]
         for page, inner, outer in _split(self._position, len(view)):
             view[outer] = self._pages.get(page, bytes(PAGE))[inner]
         self._position += len(view)
@@ -97,10 +96,7 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
 
 
 def stored_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The custom metadata as attributes: texts, truths and numbers as they are, everything else as JSON.
-
-    Raises TypeError and ValueError for what is not JSON.
-    """
+    """The metadata as attributes: texts, truths, numbers, else JSON. Raises TypeError and ValueError."""
     values = {}
     for name, value in metadata.items():
         number = isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63)

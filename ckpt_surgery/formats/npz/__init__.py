@@ -1,14 +1,13 @@
 """NumPy's `.npz`: one zip archive of `.npy` files, as `np.savez` and `np.savez_compressed` write it.
 
 Members that are not compressed are read by their places, deflated ones as streams. Archives are written
-without compression. Source of the format: `zip.members`, `npy`, and NumPy 2.4's `savez` and `load`.
-"""
+without compression. Source of the format: `zip.members`, `npy`, and NumPy 2.4's `savez` and `load`."""
 
 import json
 import os
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -17,16 +16,37 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import read_elements
-from ckpt_surgery.formats.registry import Format, Listing, Names, Selection
-from ckpt_surgery.formats.shared.npy import NPY_SUFFIX, NpyArray, leaf_of, read_npy
-from ckpt_surgery.formats.shared.zip.members import Inflated, ZipMember, check_crc, first_name, read_archive
+from ckpt_surgery.formats.plain_files import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
+from ckpt_surgery.formats.registry import FilePlan, Format, Limits, Listing, Names, Selection, SinkOptions
+from ckpt_surgery.formats.shared.npy import (
+    DESCRIPTIONS,
+    MOST_STRING_BYTES,
+    NPY_SUFFIX,
+    NpyArray,
+    leaf_of,
+    npy_header,
+    npy_string,
+    read_npy,
+)
+from ckpt_surgery.formats.shared.zip.members import (
+    MOST_COMMENT_BYTES,
+    MOST_NAME_BYTES,
+    Inflated,
+    ZipMember,
+    check_crc,
+    first_name,
+    read_archive,
+)
+from ckpt_surgery.formats.shared.zip.writing import archived
 from ckpt_surgery.storage.failures import with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.regions import PlacedArray
 
 PARKED = 8
 """Limit on the streams that are kept where reading stopped, so that the next region does not start over."""
@@ -50,9 +70,6 @@ FORMAT = Format(
     holds_empty=False,
     holds_lists=False,
 )
-
-
-# --- reading ----------------------------------------------------------------------------------------------
 
 
 def read(path: str, selection: Selection) -> Listing:
@@ -148,3 +165,62 @@ class Deflated:
             else:
                 self.streams.park(stream)
         return block
+
+
+DEFAULT_NAME = "checkpoint.npz"
+
+
+def _problems(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """Strings and names that would not be read back as they are."""
+    texts = {leaf.key.text for leaf in leaves}
+    for leaf in leaves:
+        text, string, name = leaf.key.text, leaf.string, leaf.key.text.removesuffix(NPY_SUFFIX)
+        length = len(text.encode(errors="replace")) + len(NPY_SUFFIX)
+        if string is not None and (4 * len(string) > MOST_STRING_BYTES or string.endswith("\0")):
+            yield f"{quoted(leaf)} is a string that is too long or ends in NUL; drop it."
+        if length > MOST_NAME_BYTES:
+            yield f"`{shown(text[:200])}…` has {length} bytes, too many for a name; rename it."
+        if "\0" in text:
+            yield f"{quoted(leaf)} has a NUL in it, where readers of zip archives cut names off; rename it."
+        if name != text and name in texts:  # np.load takes the suffix off
+            yield f"`{shown(text)}` could not be told from `{shown(name)}` by np.load; rename one."
+
+
+LIMITS = Limits(
+    ("an .npz file holds arrays and strings", "NumPy cannot store"),
+    DESCRIPTIONS,
+    (LeafKind.STRING,),
+    (wrong_keys, repeated_keys, _problems),
+)
+
+
+def encoder(options: SinkOptions) -> LimitedEncoder:
+    """The encoder, unless the metadata is too long for the archive's comment."""
+    comment_of(options.metadata)
+    return LimitedEncoder(LIMITS)
+
+
+def comment_of(metadata: Mapping[str, Any]) -> bytes:
+    """The archive's comment, which holds the custom metadata as JSON. Raises UsageError."""
+    if not metadata:
+        return b""
+    # Other characters are escaped, so that nothing in it looks like the end of an archive.
+    comment = metadata_json(metadata).encode("ascii")
+    if len(comment) > MOST_COMMENT_BYTES:
+        what = f"The custom metadata takes {len(comment)} bytes; an .npz file holds {MOST_COMMENT_BYTES}"
+        raise UsageError(what, hint="Choose another format.")
+    return comment
+
+
+def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
+    """One file: `checkpoint.npz`, or `options.file_name`. The metadata is the archive's comment, as JSON."""
+    members = []
+    for leaf in leaves:
+        begin = npy_string(leaf.string or "") if leaf.spec is None else npy_header(leaf.spec)
+        arrays, size = {}, 0
+        if leaf.spec is not None:
+            size = leaf.spec.nbytes
+            arrays = {leaf.key.text: PlacedArray(leaf.spec, ((len(begin), size),))}
+        name = leaf.key.text + NPY_SUFFIX
+        members.append(FilePlan(name, len(begin) + size, [(0, begin)], arrays))
+    return [archived(options.file_name or DEFAULT_NAME, members, comment_of(options.metadata))]

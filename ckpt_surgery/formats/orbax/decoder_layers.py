@@ -35,10 +35,7 @@ def forms_of_layers(keys: Iterable[str]) -> set[bool]:
 
 
 def with_scan_layers(metadata: Mapping[str, Any], keys: Collection[str], is_step: bool) -> dict[str, Any]:
-    """Set `scan_layers` in custom metadata to what the keys have, in steps and where it was already.
-
-    MaxText refuses a step whose entry contradicts its config.
-    """
+    """Set a step's `scan_layers` to what the keys have: MaxText refuses one that contradicts its config."""
     forms = forms_of_layers(keys) if any(map(_EMBEDDING.fullmatch, keys)) else set()
     if len(forms) != 1 or not (is_step or SCAN_LAYERS in metadata):
         return dict(metadata)

@@ -19,35 +19,12 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Choices, SourceDetails
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.formats.orbax.tree import (
-    ARRAY_METADATA,
-    SHARDINGS,
-    STRINGS,
-    STRUCTURE,
-    Tree,
-    array_prefix,
-    read_random_keys,
-    read_shardings,
-    read_strings,
-    read_tree,
-)
+from ckpt_surgery.formats.orbax import tree as item_tree
 from ckpt_surgery.formats.plain_files import ListedSource
 from ckpt_surgery.formats.registry import Directory, Listing, Reader, Selection
+from ckpt_surgery.formats.shared import orbax_layout as layout
 from ckpt_surgery.formats.shared.msgpack.source import leaf_of
 from ckpt_surgery.formats.shared.ocdbt.reader import Database, begin_reading
-from ckpt_surgery.formats.shared.orbax_layout import (
-    CHECKPOINT_METADATA,
-    COMMIT_FILE,
-    MANIFEST,
-    PROCESS_PREFIX,
-    TREE_METADATA,
-    UNFINISHED,
-    V1_MARKER,
-    committed,
-    is_checkpoint,
-    is_item,
-    steps_in,
-)
 from ckpt_surgery.formats.shared.steps import check_no_choice, choose_item, items_beside, locate, quoted
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.files import Files, IndexedFiles, array_manifest
@@ -83,10 +60,10 @@ class OrbaxItem:
 
 
 def _check_finished(directory: str) -> None:
-    named = UNFINISHED in os.path.basename(directory)
-    if named or not committed(directory):
-        without = f"it has no {COMMIT_FILE} and its {CHECKPOINT_METADATA} has no commit time"
-        why = f"its name has `{UNFINISHED}`" if named else without
+    named = layout.UNFINISHED in os.path.basename(directory)
+    if named or not layout.committed(directory):
+        without = f"it has no {layout.COMMIT_FILE} and its {layout.CHECKPOINT_METADATA} has no commit time"
+        why = f"its name has `{layout.UNFINISHED}`" if named else without
         what = f"{shown(directory)} was never committed: {why}"
         raise SourceError(what, hint="The save was interrupted; use another checkpoint.")
 
@@ -95,16 +72,17 @@ def _located(path: str, selection: Selection) -> OrbaxItem:
     """Find the item to read. Raises SourceError or UsageError with the names there are to choose from."""
     root = real_path(path)
     _check_finished(root)
-    if UNFINISHED in os.path.basename(os.path.dirname(root)):
+    if layout.UNFINISHED in os.path.basename(os.path.dirname(root)):
         _check_finished(os.path.dirname(root))
-    directory, step = locate(path, selection.step, {} if is_checkpoint(root) else steps_in(root), committed)
+    steps = {} if layout.is_checkpoint(root) else layout.steps_in(root)
+    directory, step = locate(path, selection.step, steps, layout.committed)
     if step is not None:
         _check_finished(directory)
     about = _metadata_of(directory)
     custom, handlers = about.get("custom_metadata"), about.get("item_handlers")
     name = None
-    if is_item(directory) or isinstance(handlers, str):
-        if not is_item(directory) and not _is_tree_handler(handlers):
+    if layout.is_item(directory) or isinstance(handlers, str):
+        if not layout.is_item(directory) and not _is_tree_handler(handlers):
             _refuse_item_without_arrays(directory)
         check_no_choice(directory, item=selection.item)
     else:
@@ -116,14 +94,14 @@ def _located(path: str, selection: Selection) -> OrbaxItem:
 
 def _metadata_of(directory: str) -> Mapping[str, Any]:
     """The document of a step, or of a checkpoint; empty where there is none."""
-    path = os.path.join(directory, CHECKPOINT_METADATA)
+    path = os.path.join(directory, layout.CHECKPOINT_METADATA)
     return read_json(path) if exists(path) else {}
 
 
 def _choices(location: OrbaxItem) -> Choices:
     """The steps and items that an item was chosen from."""
-    steps = {} if location.step is None else steps_in(location.root)
-    finished = {name for name in steps if committed(os.path.join(location.root, name))}
+    steps = {} if location.step is None else layout.steps_in(location.root)
+    finished = {name for name in steps if layout.committed(os.path.join(location.root, name))}
     return Choices(
         tuple(sorted(steps[name] for name in finished)),
         tuple(sorted(number for name, number in steps.items() if name not in finished)),
@@ -150,7 +128,7 @@ def _chosen_item(directory: str, handlers: Mapping[str, Any], wanted: str | None
     items = [
         name
         for name in present
-        if is_item(os.path.join(directory, name)) or _is_tree_handler(handlers.get(name))
+        if layout.is_item(os.path.join(directory, name)) or _is_tree_handler(handlers.get(name))
     ]
     missing = [name for name, handler in handlers.items() if _is_tree_handler(handler) and name not in items]
     if missing and wanted is None:
@@ -170,35 +148,32 @@ def _chosen_item(directory: str, handlers: Mapping[str, Any], wanted: str | None
 def _files(
     directory: str,
     stats: Mapping[str, FileStat],
-    tree: Tree,
+    tree: item_tree.Tree,
     database: Callable[[], Database] | None,
 ) -> Files:
     """The files of an item's arrays. `database`: completes reading the index, where there is one."""
     if database is not None:
         return IndexedFiles(directory, stats, database())
     if tree.ocdbt and any(entry.is_array for entry in tree.entries):
-        parts = {name.split("/")[0] for name in stats if name.startswith(PROCESS_PREFIX)}
+        parts = {name.split("/")[0] for name in stats if name.startswith(layout.PROCESS_PREFIX)}
         merged = f"the databases of its {len(parts)} process(es) were never merged"
         why = f"{merged}, so the save was not finished" if parts else "its arrays cannot be found"
-        raise damaged(f"{shown(directory)} has no {MANIFEST}: {why}")
+        raise damaged(f"{shown(directory)} has no {layout.MANIFEST}: {why}")
     prefetch(directory, (name for name in stats if posixpath.basename(name) == FILE_NAMES[tree.zarr]))
     return Files(directory, stats)
 
 
-def _leaves(files: Files, tree: Tree, readers: dict[str, Reader]) -> dict[str, Leaf]:
-    """The leaves of an item by their keys' texts, in the order of its `_METADATA`.
-
-    What reads those without a manifest goes into `readers`.
-    """
-    shardings = read_shardings(files.root)
-    random_keys = cache(lambda: read_random_keys(files.root, files.stats))
-    strings = read_strings(files.root, tree.entries)
+def _leaves(files: Files, tree: item_tree.Tree, readers: dict[str, Reader]) -> dict[str, Leaf]:
+    """The leaves of an item, in its order. What reads those without a manifest goes into `readers`."""
+    shardings = item_tree.read_shardings(files.root)
+    random_keys = cache(lambda: item_tree.read_random_keys(files.root, files.stats))
+    strings = item_tree.read_strings(files.root, tree.entries)
     leaves: dict[str, Leaf] = {}
     for entry in tree.entries:
         key, text = entry.key, entry.key.text
         if entry.is_array:
             try:  # quicker than `about_key`, for each of very many
-                prefix = files.prefix_of(array_prefix(entry.name))
+                prefix = files.prefix_of(item_tree.array_prefix(entry.name))
                 about = files.text(prefix + FILE_NAMES[tree.zarr])
                 if about is None:
                     array_text = f"array `{shown(prefix.removesuffix('/'))}` in {shown(files.root)}"
@@ -235,8 +210,8 @@ def read(path: str, selection: Selection) -> ListedSource:
     location = _located(path, selection)
     directory = Directory(location.directory, location.root)
     names = directory.walked()
-    database = begin_reading(location.directory) if MANIFEST in names else None
-    tree = read_tree(location.directory)
+    database = begin_reading(location.directory) if layout.MANIFEST in names else None
+    tree = item_tree.read_tree(location.directory)
     about = location.metadata
     if RECORD_NAME in names:  # then the step's history, the recipes that it went through, is another item's
         about = {name: value for name, value in about.items() if name != "ckpt_surgery"}
@@ -264,11 +239,11 @@ def read(path: str, selection: Selection) -> ListedSource:
 # --- foreign files ----------------------------------------------------------------------------------------
 
 
-_FILES_OF_STEP = {CHECKPOINT_METADATA, COMMIT_FILE, V1_MARKER}
+_FILES_OF_STEP = {layout.CHECKPOINT_METADATA, layout.COMMIT_FILE, layout.V1_MARKER}
 _ITEMS_OF_STEP = {"metrics", "descriptor"}
 """Items that Orbax adds to a step by itself."""
-_FILES_OF_ITEM = {TREE_METADATA, SHARDINGS, STRINGS, STRUCTURE, MANIFEST}
-_DIRECTORIES_OF_ITEM = {"d", os.path.dirname(ARRAY_METADATA)}
+_FILES_OF_ITEM = {layout.TREE_METADATA, layout.MANIFEST, *item_tree.FILES}
+_DIRECTORIES_OF_ITEM = {"d", os.path.dirname(item_tree.ARRAY_METADATA)}
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> Iterator[str]:
@@ -278,7 +253,7 @@ def foreign_files(directory: str, names: Sequence[str]) -> Iterator[str]:
     Items that are no trees of arrays (JSON, the state of a data loader, metrics) have files with names of
     their handlers' own, so all that is in an item that the checkpoint lists belongs to it.
     """
-    if is_item(directory):
+    if layout.is_item(directory):
         yield from _beside_item(names)
         return
     inside: dict[str, list[str]] = {}
@@ -291,7 +266,7 @@ def foreign_files(directory: str, names: Sequence[str]) -> Iterator[str]:
     handlers = _metadata_of(directory).get("item_handlers")
     listed = _ITEMS_OF_STEP | (set(handlers) if isinstance(handlers, dict) else set())
     for first, within in inside.items():
-        if is_item(os.path.join(directory, first)):
+        if layout.is_item(os.path.join(directory, first)):
             others: Sequence[str] = list(_beside_item(within))
         else:
             others = [] if first in listed or within == [JSON_FILE] else within
@@ -304,7 +279,7 @@ def _beside_item(names: Sequence[str]) -> Iterator[str]:
     for name in names:
         first, _, rest = name.partition("/")
         if rest:
-            known = first in (*_DIRECTORIES_OF_ITEM, KEPT) or first.startswith(PROCESS_PREFIX)
+            known = first in (*_DIRECTORIES_OF_ITEM, KEPT) or first.startswith(layout.PROCESS_PREFIX)
         else:
             known = name in _FILES_OF_ITEM or name in _FILES_OF_STEP
         if not known and name not in own:

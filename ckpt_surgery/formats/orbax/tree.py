@@ -33,9 +33,7 @@ from ckpt_surgery.storage.json_files import malformed, read_form, read_json
 from ckpt_surgery.storage.listing import FileStat, exists
 from ckpt_surgery.storage.reading import opened
 
-STRUCTURE = "checkpoint"
-SHARDINGS = "_sharding"
-STRINGS = "_strings.json"
+STRUCTURE, SHARDINGS, STRINGS = FILES = "checkpoint", "_sharding", "_strings.json"
 ARRAY_METADATA = "array_metadatas/process_"
 EMPTY_KINDS = ("None", "Dict", "List", "Tuple", "NamedTuple")
 
@@ -313,10 +311,7 @@ _EMPTY: Mapping[str | None, Any] = {"None": None, "Dict": {}}
 
 
 def structure_bytes(leaves: Iterable[Leaf]) -> bytes:
-    """A structure file for leaves: placeholders with their names in the store, and empty nodes as they are.
-
-    Older versions find the leaves by it, before they read `_METADATA`.
-    """
+    """A structure file, by which older versions find the leaves: placeholders of arrays, and empty nodes."""
     values = (
         (leaf.key, _EMPTY.get(leaf.empty, []) if leaf.empty else PLACEHOLDER + array_name(leaf.key))
         for leaf in leaves

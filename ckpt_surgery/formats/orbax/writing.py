@@ -33,23 +33,16 @@ from ckpt_surgery.formats.orbax.documents import (
 )
 from ckpt_surgery.formats.orbax.tree import EMPTY_KINDS, STRUCTURE, array_name, array_prefix, structure_bytes
 from ckpt_surgery.formats.orbax.writer import NOTES, Entries, OrbaxWriter, read_notes, worker_directory
+from ckpt_surgery.formats.plain_files import NOT_UNICODE, LimitedEncoder, metadata_json, quoted
 from ckpt_surgery.formats.registry import Limits, SinkOptions
+from ckpt_surgery.formats.shared import orbax_layout
 from ckpt_surgery.formats.shared.ocdbt.writer import make_index
-from ckpt_surgery.formats.shared.orbax_layout import (
-    CHECKPOINT_METADATA,
-    COMMIT_FILE,
-    MANIFEST,
-    PROCESS_PREFIX,
-    is_checkpoint,
-    steps_in,
-)
 from ckpt_surgery.formats.shared.steps import STEP_NAME
-from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
+from ckpt_surgery.formats.shared.zarr.decoding import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.encoding import definition
 from ckpt_surgery.formats.shared.zarr.files import check_reachable
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import HELD
-from ckpt_surgery.formats.unsupported import NOT_UNICODE, LimitedEncoder, metadata_json, quoted
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.linking import link_rest
 from ckpt_surgery.storage.listing import is_directory, real_path
@@ -94,11 +87,11 @@ def check_destination(path: PathLike, options: SinkOptions) -> None:
     above, name = os.path.split(urls.absolute(directory))
     problem = None
     if step is not None and name:  # the root of the file system stands for any destination
-        if is_directory(directory) and is_checkpoint(directory):
+        if is_directory(directory) and orbax_layout.is_checkpoint(directory):
             problem = "is a checkpoint itself, not a directory of steps"
         elif name == str(step):
             problem = f"names the step {step} already"
-        elif STEP_NAME.fullmatch(name) and is_directory(above) and steps_in(above):
+        elif STEP_NAME.fullmatch(name) and is_directory(above) and orbax_layout.steps_in(above):
             problem = f"would be a step of {shown(above)} itself"
     if problem is not None:
         hint = f"Name the directory above it, or leave out `dst_step={step}`."
@@ -266,7 +259,7 @@ class OrbaxSink:
             self._item.put(index.name, index.nodes)
         self._item.begin_documents()
         if index is not None:
-            self._item.put(MANIFEST, [index.manifest])
+            self._item.put(orbax_layout.MANIFEST, [index.manifest])
         if options.structure_file:
             self._item.put(STRUCTURE, [structure_bytes(leaves)])
         for name, document in documents(self.outputs, zarr, options.metadata).items():
@@ -286,7 +279,7 @@ class OrbaxSink:
             computed |= read_notes(self._item, worker, sizes)
         used = {value.file for value in computed.values() if isinstance(value, Chunk)}
         notes = tuple(worker_directory(worker) + NOTES for worker in workers)
-        ours = [name for name in sizes if name.startswith((NODES, PROCESS_PREFIX))]
+        ours = [name for name in sizes if name.startswith((NODES, orbax_layout.PROCESS_PREFIX))]
         self._item.delete(name for name in ours if name not in used and not name.startswith(notes))
         return computed
 
@@ -299,15 +292,15 @@ class OrbaxSink:
                 new = Path(self._step_directory)
                 with storage_errors(new):
                     link_rest(Path(existing), new, keep={item}, leave_out={item, *REWRITTEN})
-            self._item.put(COMMIT_FILE, [COMMITTED])
+            self._item.put(orbax_layout.COMMIT_FILE, [COMMITTED])
             for name, text in documents_of_step(existing, item, self._started).items():
                 self._step.put(name, [text])
             return
         within = None if self._item_directory == self._step_directory else item
         about = about_checkpoint(within, self._started, self._options.metadata)
-        self._step.put(CHECKPOINT_METADATA, [json.dumps(about).encode()])
+        self._step.put(orbax_layout.CHECKPOINT_METADATA, [json.dumps(about).encode()])
         for places in (self._item, self._step) if within is not None else (self._step,):
-            places.put(COMMIT_FILE, [COMMITTED])
+            places.put(orbax_layout.COMMIT_FILE, [COMMITTED])
 
     def record(self, text: str) -> bool:
         """Put the record into the item's directory."""

@@ -11,6 +11,7 @@ from ckpt_surgery.core.history import RECORD
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import EncoderDetails
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.plain_files import LimitedEncoder, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.formats.registry import FilePlan, Limits, SinkOptions
 from ckpt_surgery.formats.safetensors import (
     INDEX_NAME,
@@ -20,7 +21,6 @@ from ckpt_surgery.formats.safetensors import (
     SINGLE_NAME,
 )
 from ckpt_surgery.formats.safetensors.source import CODES, METADATA, TensorEntry
-from ckpt_surgery.formats.unsupported import LimitedEncoder, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.storage.regions import Pieces, PlacedArray
 
@@ -65,10 +65,7 @@ def _file(
 
 
 def header_bytes(tensors: Iterable[TensorEntry], metadata: Mapping[str, str], least: int = 0) -> bytes:
-    """The beginning of a file: length and header, padded so that the data begins at a multiple of 8.
-
-    `least`: bytes that it has at least; a shorter header is padded.
-    """
+    """Length and header, padded to a multiple of 8, and to `least` bytes in all."""
     about: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     for tensor in tensors:
         code, offsets = CODES[tensor.spec.dtype], [tensor.start, tensor.stop]
@@ -83,11 +80,7 @@ def _data_bytes(tensors: Tensors) -> int:
 
 
 def tensors_by_file(leaves: Sequence[Leaf], shard_size: int | None) -> list[Tensors]:
-    """The tensors of each file of a checkpoint. The files are filled in the order of the leaves.
-
-    `shard_size`: bytes of tensors per file at most, though a larger tensor has a file of its own. None: one
-    file.
-    """
+    """The tensors of each file, filled in the leaves' order up to `shard_size` bytes; None: one file."""
     most = math.inf if shard_size is None else shard_size
     groups: list[list[Leaf]] = [[]]
     room = most
@@ -102,10 +95,7 @@ def tensors_by_file(leaves: Sequence[Leaf], shard_size: int | None) -> list[Tens
 
 
 def _placed(leaves: Iterable[Leaf]) -> Tensors:
-    """The tensors of one file, those with the widest elements first.
-
-    In this way every tensor begins at a multiple of its element's size.
-    """
+    """The tensors of one file, widest elements first: each begins at a multiple of its element's size."""
     placed: list[TensorEntry] = []
     end = 0
     for leaf in sorted(leaves, key=lambda leaf: -leaf.spec.dtype.itemsize if leaf.spec else 0):
@@ -116,10 +106,7 @@ def _placed(leaves: Iterable[Leaf]) -> Tensors:
 
 
 def metadata_texts(options: SinkOptions) -> dict[str, str]:
-    """The custom metadata as text: what is not text already becomes its JSON. Raises UsageError.
-
-    Where it has the history of the checkpoint, it has the entry that readers expect, too.
-    """
+    """The custom metadata as text or its JSON, and what readers expect. Raises UsageError."""
     try:
         texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.metadata.items()}
         "".join((*texts, *texts.values())).encode()

@@ -67,10 +67,7 @@ class Boxes:
 
 
 def on_grid(spec: ArraySpec, boxes: Sequence[Box]) -> Manifest | None:
-    """The manifest of an array in boxes; None where they differ in shape or layout.
-
-    The boxes hold each element exactly once, so that those of one shape are a grid.
-    """
+    """The manifest of an array in boxes, which tile it; None where they differ in shape or layout."""
     first, chunks = boxes[0].stored, dict[Shape, Chunk]()
     for box in boxes:
         stored = box.stored

@@ -64,11 +64,7 @@ def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
 
 
 def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, Iterable[str]]) -> None:
-    """Raise SourceError where an index and the contents of its files differ. `held`: file → tensor names.
-
-    Shards of the same set that the index does not name are refused too: their tensors would be missing
-    without a word.
-    """
+    """Raise SourceError where an index differs from its files' tensors (`held`), or lacks a shard."""
     placed = {(name, shard) for shard, names in held.items() for name in names}
     for name, shard in sorted(placed ^ set(files.items())):
         lies, said = "is not", "where the index places it"

@@ -44,10 +44,7 @@ _NUMBER = re.compile(rb"\s*(\w+)\s*:\s*[-+.\w]+\s*\Z")
 
 
 def detect(path: str) -> bool:
-    """Whether a path is a bundle's prefix, one of its files, or a directory with some; damaged ones too.
-
-    Checkpoints of version 1, which are refused when they are opened, are recognized.
-    """
+    """Whether a path is a bundle's prefix or file, or a directory with some; damaged or of version 1, too."""
     if is_directory(path):
         names = names_in(path)
         if STATE in names and claims(_is_state, os.path.join(path, STATE)):

@@ -92,11 +92,7 @@ def description_of(node: Node) -> str:
 
 
 def stored_array(array: ArrayAt, file: str) -> Manifest | Boxes:
-    """The manifest of an array; `file`: path of the document.
-
-    Pieces are cut further where that gives a regular grid. Where only a very fine grid would fit, the array
-    is read in boxes.
-    """
+    """The manifest of an array in a file, its pieces cut to a grid; or boxes, where that is very fine."""
     spec, pieces = array.spec, array.pieces
     if len(pieces) == 1 or not spec.size:
         return contiguous(spec, file, pieces[0].offset)

@@ -177,10 +177,7 @@ def first_path(file: OpenFile) -> list[str] | None:
 
 
 def starts_stream(file: OpenFile) -> bool:
-    """Whether a file begins with the record of a stream: a list of a key and a byte string.
-
-    The key is a string, or a list of strings and integers. Never raises for what is in the file.
-    """
+    """Whether a file begins with a stream's record: a list of a key, text or list, and a byte string."""
     walk = _Walk(file, 0, file.stat.size)
     try:
         return walk.head() == (HeadKind.LIST, 2) and walk.skip_key() and walk.head().kind is HeadKind.BYTES

@@ -34,10 +34,7 @@ _LOCATION = re.compile(r"value:([^:]*):([^:]*):(\d+):(\d+)")
 
 
 def store_message(error: BaseException) -> str:
-    """The reason in TensorStore's message, and the name of what it read or wrote: `"w/c/0/0": no such chunk`.
-
-    What is left out are the status, the steps on the way, places in its code, and specs.
-    """
+    """The reason in TensorStore's message, and what it read or wrote: `"w/c/0/0": no such chunk`."""
     text, name = _STATUS.sub("", _DETAILS.sub("", str(error))), ""
     while match := _DOING.match(text):
         text, name = text[match.end() :], f'"{match[1]}": '

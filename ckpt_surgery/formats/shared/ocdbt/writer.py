@@ -228,10 +228,7 @@ def shared_bytes(keys: Sequence[bytes]) -> list[int]:
 
 
 def _key_columns(keys: Sequence[bytes], shared: Sequence[int], skipped: int) -> tuple[bytes, bytes]:
-    """The columns of a node's keys: lengths, and the bytes that a key does not share with the one before it.
-
-    The parent stores the first `skipped` bytes of every key.
-    """
+    """Lengths of keys, and what is new in each; the parent stores the first `skipped` bytes of all."""
     starts = [skipped, *shared[1:]]
     prefixes = _varints([start - skipped for start in starts[1:]])
     lengths = _varints([len(key) - start for key, start in zip(keys, starts, strict=True)])
@@ -240,10 +237,7 @@ def _key_columns(keys: Sequence[bytes], shared: Sequence[int], skipped: int) -> 
 
 
 def _file_table(files: set[str]) -> tuple[bytes, dict[str, int]]:
-    """A node's table of data files, and the position of each in it.
-
-    All paths are relative to the database, so that no node inherits a base path from another.
-    """
+    """A node's table of data files, all relative to the database, and the position of each in it."""
     named = sorted((encoded_path(file), file) for file in files)
     paths = [path for path, _ in named]
     if not paths:

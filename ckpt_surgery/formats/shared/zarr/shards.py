@@ -43,10 +43,7 @@ class ShardLayout:
 
 @functools.lru_cache(maxsize=1024)
 def shard_layout(encoding: str) -> ShardLayout | None:
-    """The layout of chunks that are shards with an index of known length, without further codecs.
-
-    None for other chunks, and for shards whose chunks are shards again.
-    """
+    """The layout of chunks that are shards alone; None for others, and for shards of shards."""
     codecs = json.loads(encoding)
     if len(codecs) != 1 or codecs[0].get("name") != SHARDS:
         return None

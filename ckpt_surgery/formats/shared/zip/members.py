@@ -108,10 +108,7 @@ class Archive(dict[str, ZipMember]):
 
 
 def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Archive:
-    """The members of an archive: two short reads for each.
-
-    `most_comment`: bytes of the comment at its end at most, which are read with the end.
-    """
+    """The members: two short reads for each, one of the end with a comment of at most `most_comment`."""
     count, directory, length, comment = _read_end(file, END_FIELDS.size + most_comment)
     entries = list(_entries(file, file.read(directory, length)))
     if len(entries) != count:
@@ -135,10 +132,7 @@ def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Arch
 
 
 def _read_end(file: OpenFile, longest: int) -> tuple[int, int, int, bytes]:
-    """The record at the end of the file: number of entries, place and length of the directory, comment.
-
-    The directory must end where the record begins.
-    """
+    """The end record: number of entries, offset and length of the directory before it, and comment."""
     size = file.stat.size
     tail = file.read(size - min(size, longest), min(size, longest))
     at = tail.rfind(END)
@@ -235,10 +229,7 @@ def _widened(file: OpenFile, extra: bytes, numbers: Sequence[int]) -> tuple[int,
 
 
 def _located(file: OpenFile, member: ZipMember, flags: int, limit: int) -> ZipMember:
-    """A member by the offset of its bytes, given that of its header, which must agree with the directory.
-
-    Raises SourceError also unless it ends by `limit`.
-    """
+    """A member by its bytes' offset, from its header's, which must agree; it must end by `limit`."""
 
     def disagrees(what: str) -> SourceError:
         said = f"({member.size} bytes in {member.stored}, CRC-32 {member.crc:08x})"
@@ -309,10 +300,7 @@ class Inflated:
         self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
 
     def read_into(self, file: OpenFile, offset: int, buffer: memoryview) -> None:
-        """Fill the buffer with the member's bytes from `offset` on, which is not before `position`.
-
-        Bytes before `offset` are inflated and dropped.
-        """
+        """Fill the buffer from `offset` on, which is not before `position`; bytes before it are dropped."""
         assert self.position <= offset
         done = self.position - offset
         while done < len(buffer):

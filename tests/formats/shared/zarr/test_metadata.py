@@ -15,7 +15,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import RAW, Chunk, Codec, Manifest, encoding_of, raw_codec
 from ckpt_surgery.core.rewrites.axes import reinterpreted, reshaped, transposed
 from ckpt_surgery.core.rewrites.taking import stacked
-from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
+from ckpt_surgery.formats.shared.zarr.decoding import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE, parse_array
 from tests.formats.shared.zarr.codecs import (
