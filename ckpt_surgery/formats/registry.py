@@ -21,17 +21,9 @@ from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.protocols import NO_DETAILS, SourceDetails
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.chunk_reading import NO_CHECKS, Check, Decoder
+from ckpt_surgery.storage import listing
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.linking import SafeToHardlink
-from ckpt_surgery.storage.listing import (
-    FileStat,
-    check_link,
-    is_directory,
-    is_file,
-    names_in,
-    real_path,
-    walk,
-)
 from ckpt_surgery.storage.reading import OpenFile, opened
 from ckpt_surgery.storage.regions import Pieces, PlacedArray
 
@@ -107,9 +99,9 @@ class Names:
 
         Raises SourceError where it cannot be read.
         """
-        if not is_directory(path):
+        if not listing.is_directory(path):
             return self.is_one(path)
-        names = names_in(path)
+        names = listing.names_in(path)
         if any(name.endswith(self.others) for name in names) or (self.alone and len(names) != 1):
             return False
         return bool(self.whole(names)) or any(map(self._part, names))
@@ -117,7 +109,7 @@ class Names:
     def is_one(self, path: str) -> bool:
         """Whether a file is such a file or an index. Raises SourceError where it cannot be read."""
         if self.index is not None and path.endswith(self.index):
-            return is_file(path)
+            return listing.is_file(path)
         with opened(path) as file:
             known = self.begins(file)
         return path.lower().endswith(self.suffixes) if known is None else known
@@ -127,16 +119,16 @@ class Names:
 
         Raises SourceError where it is not clear which, and for a link that leaves the directory.
         """
-        if not is_directory(path):
+        if not listing.is_directory(path):
             directory, name = os.path.split(path)
             return directory, name
-        names = names_in(path)
+        names = listing.names_in(path)
         whole = self.whole(names)
         if len(whole) == 1:
             # Without its index, one of several files does not stand for all.
             part = self._part(whole[0]) if self.index is not None else None
             if part is None or int(part[2]) == 1:
-                check_link(os.path.join(path, whole[0]), real_path(path))
+                listing.check_link(os.path.join(path, whole[0]), listing.real_path(path))
                 return path, whole[0]
         shards = [name for name in whole or names if self._part(name)]
         if self.index is not None and shards and len(shards) >= len(whole):
@@ -191,7 +183,7 @@ class Limits:
 class Reader(Protocol):
     """Reads an array that no manifest describes: boxes of any sizes, views with gaps, deflated members."""
 
-    def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
+    def read(self, region: Region, files: Mapping[str, listing.FileStat]) -> np.ndarray:
         """The elements of a region, in the dtype that the array is listed with.
 
         `files`: size and time of files when they were listed, by path. Raises SourceError without the key.
@@ -208,9 +200,9 @@ class Directory:
     root: str
     """Directory, real path, that symbolic links must not leave."""
 
-    def walked(self) -> Mapping[str, FileStat]:
+    def walked(self) -> Mapping[str, listing.FileStat]:
         """Size and time of every file, by its path relative to the directory. Raises SourceError."""
-        return walk(self.path, self.root)
+        return listing.walk(self.path, self.root)
 
 
 @dataclass(frozen=True)
@@ -219,7 +211,7 @@ class Listing:
 
     leaves: Mapping[str, Leaf]
     """Leaves by the text of their keys, in the checkpoint's own order."""
-    files: Mapping[str, FileStat] = field(default_factory=dict)
+    files: Mapping[str, listing.FileStat] = field(default_factory=dict)
     """Size and time of every file when it was listed, by path; of URLs, their versions."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The user's custom metadata."""

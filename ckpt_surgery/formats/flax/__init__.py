@@ -43,9 +43,6 @@ MOST_PREFIXES = 10
 """Largest number of prefixes of steps in one directory that are examined."""
 
 
-# --- recognizing ------------------------------------------------------------------------------------------
-
-
 def detect(path: str) -> bool:
     """Whether a path is a Flax checkpoint; damaged ones too, if they are named as usual."""
     if not is_directory(path):
@@ -90,9 +87,6 @@ def _begins_right(file: OpenFile) -> bool:
 
 
 NAMES = Names("Flax checkpoints", _begins, (SUFFIX,), INDEX_SUFFIX, (SINGLE_NAME, INDEX_NAME), _SHARD)
-
-
-# --- choosing ---------------------------------------------------------------------------------------------
 
 
 def locate(path: str, selection: Selection) -> ChosenFile:

@@ -9,7 +9,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.flax import INDEX_SUFFIX, locate
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.formats.shared.hf_index import read_sharded
+from ckpt_surgery.formats.shared.config_files import read_sharded
 from ckpt_surgery.formats.shared.msgpack import tree as msgpack_tree
 from ckpt_surgery.formats.shared.msgpack.source import description_of, flattened, list_tree
 from ckpt_surgery.storage.failures import damaged, with_path

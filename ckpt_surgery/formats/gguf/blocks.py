@@ -17,7 +17,7 @@ from ckpt_surgery.core.arrays import Region, Shape, grid_counts
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.leaves import Unreadable
 from ckpt_surgery.core.libraries import how_to_install, report_missing
-from ckpt_surgery.core.manifests import Chunk, Manifest, parts_of_chunks
+from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.formats.chunk_reading import Fetch, assembled
 
 LIBRARY = "gguf"
@@ -129,16 +129,15 @@ def read_blocks(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
     grid = [*manifest.chunk_shape[:-1], manifest.chunk_shape[-1] // type.length]
     outermost = next((axis for axis, n in enumerate(grid) if n > 1), -1)
     grid[outermost] = -1  # chunks at the edge are shorter along it
-    fetched = fetch([manifest.chunks[index] for index, _ in parts_of_chunks(manifest, region)])
 
-    def read(index: Shape, inner: Region) -> np.ndarray:
-        stored = np.frombuffer(next(fetched), np.uint8).reshape(*grid, type.nbytes)
+    def read(index: Shape, inner: Region, data: bytes) -> np.ndarray:
+        stored = np.frombuffer(data, np.uint8).reshape(*grid, type.nbytes)
         first, last = inner.starts[-1] // type.length, -(-inner.stops[-1] // type.length)
         elements = dequantized(name, stored[(*inner.slices[:-1], slice(first, last))])
         begin = inner.starts[-1] - first * type.length
         return elements.reshape(*inner.shape[:-1], -1)[..., begin : begin + inner.shape[-1]]
 
-    return assembled(manifest, region, read)
+    return assembled(manifest, region, read, fetch)
 
 
 def dequantized(name: str, blocks: np.ndarray) -> np.ndarray:

@@ -18,14 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
 from ckpt_surgery.core.dtypes import DTYPES, NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, contiguous, encoding_of
+from ckpt_surgery.formats.chunk_reading import Fetch, assembled, elements_in
 from ckpt_surgery.formats.hdf5.library import FileView, value_of
-from ckpt_surgery.formats.shared.limits import check_shape
+from ckpt_surgery.formats.shared.boxes import check_shape
 from ckpt_surgery.storage.failures import damaged
 
 DType = np.dtype[Any]
@@ -249,10 +250,16 @@ def _fill_value(dataset: Any, creation: Any, element: Hdf5Type) -> bytes:
 # the end. Source: the HDF5 1.14 specification, section IV.A.2.l.
 
 
-def decode_chunk(manifest: Manifest, stored: bytes) -> bytes:
-    """The plain bytes of a chunk."""
+def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
+    """A region, which is not empty. Memory: the region, and one chunk, stored and decoded."""
     filters = json.loads(manifest.codec.encoding)[1:]  # after the codec `bytes`
-    return decoded(stored, filters, manifest.chunk_nbytes)
+    spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
+
+    def read(index: Shape, inner: Region, stored: bytes) -> np.ndarray:
+        plain = decoded(stored, filters, manifest.chunk_nbytes)
+        return elements_in(plain, spec, manifest.codec, inner).copy()  # lets go of the chunk
+
+    return assembled(manifest, region, read, fetch)
 
 
 def decoded(data: bytes, filters: Sequence[Filter], nbytes: int) -> bytes:

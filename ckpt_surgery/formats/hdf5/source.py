@@ -6,8 +6,7 @@ of Keras 3.) Datasets are listed by their key paths, by hard links alone.
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,9 +15,8 @@ from ckpt_surgery.core.keys import SEPARATOR, Key, natural_order
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import bytes_text, shown
-from ckpt_surgery.formats.chunk_reading import by_chunk
 from ckpt_surgery.formats.hdf5 import NAMES, WEIGHTS, is_archive, library, signature_at
-from ckpt_surgery.formats.hdf5.datasets import MERGE, decode_chunk, describe_dataset
+from ckpt_surgery.formats.hdf5.datasets import MERGE, decode_region, describe_dataset
 from ckpt_surgery.formats.hdf5.library import root_attributes
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.zip.members import read_archive, read_member, wrong
@@ -57,10 +55,13 @@ def _listed(file: Any, view: library.FileView) -> dict[str, Leaf]:
                 raise flawed(path, "is a soft link, which is not read", HARD_LINK.format(name=path[:200]))
             if kind != h5l.TYPE_HARD:
                 raise flawed(path, "is a link to another file", MERGE)
-            with _about(path):
-                member = h5o.open(group, raw)
-                if isinstance(member, h5d.DatasetID):
-                    leaves[path] = describe_dataset(member, Key.parse(path), view)
+            try:
+                with with_path(f"`{path[:200]}`"):
+                    member = h5o.open(group, raw)
+                    if isinstance(member, h5d.DatasetID):
+                        leaves[path] = describe_dataset(member, Key.parse(path), view)
+            except library.LIBRARY_ERRORS as error:
+                raise damaged(f"`{shown(path[:200])}`: {library.library_text(error)}") from error
             if isinstance(member, h5g.GroupID):
                 if path.count(SEPARATOR) >= MOST_LEVELS:
                     raise flawed(path, f"lies in more than {MOST_LEVELS} groups")
@@ -70,16 +71,6 @@ def _listed(file: Any, view: library.FileView) -> dict[str, Leaf]:
                     raise flawed(path, what, "A group with two paths is not read; remove one of them.")
                 stack.append((member, f"{path}{SEPARATOR}"))
     return {path: leaves[path] for path in sorted(leaves, key=natural_order)}
-
-
-@contextmanager
-def _about(path: str) -> Iterator[None]:
-    """Put the key in front of what is wrong with a dataset, also where the library says it."""
-    with with_path(f"`{path[:200]}`"):
-        try:
-            yield
-        except library.LIBRARY_ERRORS as error:
-            raise damaged(library.library_text(error)) from error
 
 
 MOST_BYTES = 64 << 20
@@ -99,7 +90,7 @@ def read(path: str, selection: Selection) -> Listing:
         leaves = _listed(h5, view)
         metadata = root_attributes(h5, view)
     details = SourceDetails(model_files=partial(_model_files, name, file.stat))
-    return Listing(leaves, {name: file.stat}, metadata, decode=by_chunk(decode_chunk), details=details)
+    return Listing(leaves, {name: file.stat}, metadata, decode=decode_region, details=details)
 
 
 def _view(file: OpenFile) -> library.FileView:

@@ -10,12 +10,11 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.arrays import Region, ravelled
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk
@@ -23,16 +22,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import read_elements
 from ckpt_surgery.formats.plain_files import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.formats.registry import FilePlan, Format, Limits, Listing, Names, Selection, SinkOptions
-from ckpt_surgery.formats.shared.npy import (
-    DESCRIPTIONS,
-    MOST_STRING_BYTES,
-    NPY_SUFFIX,
-    NpyArray,
-    leaf_of,
-    npy_header,
-    npy_string,
-    read_npy,
-)
+from ckpt_surgery.formats.shared import npy
 from ckpt_surgery.formats.shared.zip.members import (
     MOST_COMMENT_BYTES,
     MOST_NAME_BYTES,
@@ -54,7 +44,7 @@ PARKED = 8
 
 def _begins(file: OpenFile) -> bool | None:
     first = first_name(file)
-    return None if first is None else first.endswith(NPY_SUFFIX)
+    return None if first is None else first.endswith(npy.NPY_SUFFIX)
 
 
 NAMES = Names(".npz files", _begins, (".npz",), alone=True)
@@ -79,25 +69,21 @@ def read(path: str, selection: Selection) -> Listing:
     with opened(name) as file:
         archive = read_archive(file)
         for member in archive.values():
-            text = member.name.removesuffix(NPY_SUFFIX)
+            text = member.name.removesuffix(npy.NPY_SUFFIX)
             if text == member.name:
                 what = f"{shown(name)}: `{shown(member.name[:200])}` is not a .npy file"
                 raise SourceError(what, hint="An .npz file holds nothing else; remove it from the archive.")
+            inflated, at = Inflated(member).within(file) if member.deflated else None, member.offset
             with with_path(f"{name}: {member.name[:200]}"):
-                array = _array_in(file, member)
-            leaf = leaves[text] = leaf_of(text, array, name, None if member.deflated else member.offset)
+                read_at = inflated.read if inflated else lambda i, n, at=at: file.read(at + i, n)
+                array = npy.read_npy(read_at, member.size)
+            leaf = leaves[text] = npy.leaf_of(text, array, name, None if member.deflated else member.offset)
             for chunk in leaf.manifest.chunks.values() if leaf.manifest is not None else ():
                 checks[chunk] = partial(_check, member, array.header_crc)
             if member.deflated:
                 readers[text] = Deflated(name, member, array, streams)
     metadata = metadata_of(archive.comment)
     return Listing(leaves, {name: file.stat}, metadata, readers=readers, checks=checks)
-
-
-def _array_in(file: OpenFile, member: ZipMember) -> NpyArray:
-    if member.deflated:
-        return read_npy(Inflated(member).within(file).read, member.size)
-    return read_npy(lambda offset, length: file.read(member.offset + offset, length), member.size)
 
 
 def metadata_of(comment: bytes) -> Mapping[str, Any]:
@@ -126,11 +112,10 @@ class Streams:
         """A stream of that member that has not passed `offset`; no other caller gets it."""
         with self._lock:
             usable = [s for s in self._parked if s.member == member and s.position <= offset]
-            if not usable:
-                return Inflated(member)
-            nearest = max(usable, key=lambda stream: stream.position)
-            self._parked.remove(nearest)
-            return nearest
+            nearest = max(usable, key=lambda stream: stream.position, default=None)
+            if nearest is not None:
+                self._parked.remove(nearest)
+        return nearest or Inflated(member)
 
     def park(self, stream: Inflated) -> None:
         """Keep a stream for later; beyond PARKED of them the oldest is dropped."""
@@ -146,7 +131,7 @@ class Deflated:
     file: str
     """Path of the archive."""
     member: ZipMember
-    array: NpyArray
+    array: npy.NpyArray
     streams: Streams
 
     def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
@@ -154,8 +139,8 @@ class Deflated:
         if not region.size:
             return np.empty(region.shape, array.spec.dtype)
         order = array.codec.permutation
-        lengths = [array.spec.shape[axis] for axis in order]
-        index = sum(region.starts[axis] * prod(lengths[i + 1 :]) for i, axis in enumerate(order))
+        start, shape = ([values[axis] for axis in order] for values in (region.starts, array.spec.shape))
+        index = ravelled(start, tuple(shape))
         first_byte = array.data + index * array.spec.dtype.itemsize  # of the region, in the member
         with opened(self.file, files[self.file]) as file:
             stream = self.streams.take(member, first_byte)
@@ -174,9 +159,9 @@ def _problems(leaves: Sequence[Leaf]) -> Iterator[str]:
     """Strings and names that would not be read back as they are."""
     texts = {leaf.key.text for leaf in leaves}
     for leaf in leaves:
-        text, string, name = leaf.key.text, leaf.string, leaf.key.text.removesuffix(NPY_SUFFIX)
-        length = len(text.encode(errors="replace")) + len(NPY_SUFFIX)
-        if string is not None and (4 * len(string) > MOST_STRING_BYTES or string.endswith("\0")):
+        text, string, name = leaf.key.text, leaf.string, leaf.key.text.removesuffix(npy.NPY_SUFFIX)
+        length = len(text.encode(errors="replace")) + len(npy.NPY_SUFFIX)
+        if string is not None and (4 * len(string) > npy.MOST_STRING_BYTES or string.endswith("\0")):
             yield f"{quoted(leaf)} is a string that is too long or ends in NUL; drop it."
         if length > MOST_NAME_BYTES:
             yield f"`{shown(text[:200])}…` has {length} bytes, too many for a name; rename it."
@@ -188,7 +173,7 @@ def _problems(leaves: Sequence[Leaf]) -> Iterator[str]:
 
 LIMITS = Limits(
     ("an .npz file holds arrays and strings", "NumPy cannot store"),
-    DESCRIPTIONS,
+    npy.DESCRIPTIONS,
     (LeafKind.STRING,),
     (wrong_keys, repeated_keys, _problems),
 )
@@ -214,13 +199,13 @@ def comment_of(metadata: Mapping[str, Any]) -> bytes:
 
 def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     """One file: `checkpoint.npz`, or `options.file_name`. The metadata is the archive's comment, as JSON."""
-    members = []
+    plans = []
     for leaf in leaves:
-        begin = npy_string(leaf.string or "") if leaf.spec is None else npy_header(leaf.spec)
+        begin = npy.npy_string(leaf.string or "") if leaf.spec is None else npy.npy_header(leaf.spec)
         arrays, size = {}, 0
         if leaf.spec is not None:
             size = leaf.spec.nbytes
             arrays = {leaf.key.text: PlacedArray(leaf.spec, ((len(begin), size),))}
-        name = leaf.key.text + NPY_SUFFIX
-        members.append(FilePlan(name, len(begin) + size, [(0, begin)], arrays))
-    return [archived(options.file_name or DEFAULT_NAME, members, comment_of(options.metadata))]
+        name = leaf.key.text + npy.NPY_SUFFIX
+        plans.append(FilePlan(name, len(begin) + size, [(0, begin)], arrays))
+    return [archived(options.file_name or DEFAULT_NAME, plans, comment_of(options.metadata))]

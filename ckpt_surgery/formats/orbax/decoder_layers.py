@@ -48,11 +48,7 @@ def is_numbered(keys: Iterable[str]) -> bool:
 
 
 def layer_axes(leaves: Mapping[str, Leaf]) -> tuple[int, ...]:
-    """Axes, 0 or 1, along which the stacks can have their layers.
-
-    Within a stack all arrays are equally long along that axis, which they are along others by chance only.
-    Empty where there are no stacks, or none of the two axes fits.
-    """
+    """Axes, 0 or 1, along which all arrays of each stack are equally long: its layers'. Or none."""
     stacks: dict[str, list[tuple[int, ...]]] = {}
     for key, leaf in leaves.items():
         match = _STACKED.fullmatch(key)

@@ -9,7 +9,7 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -42,23 +42,6 @@ JSON_FILE = "metadata"
 _TREE_HANDLER = re.compile(r"(Standard|PyTree)\w*Handler$")
 
 
-# --- the item ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class OrbaxItem:
-    """The item that was chosen, and what the step around it says."""
-
-    directory: str
-    """Real path of the item's directory."""
-    root: str
-    """Real path of what the user named: links must stay within it."""
-    step: int | None
-    item: str | None
-    metadata: Mapping[str, Any]
-    """Custom metadata of the step, or of a v1 checkpoint."""
-
-
 def _check_finished(directory: str) -> None:
     named = layout.UNFINISHED in os.path.basename(directory)
     if named or not layout.committed(directory):
@@ -68,44 +51,20 @@ def _check_finished(directory: str) -> None:
         raise SourceError(what, hint="The save was interrupted; use another checkpoint.")
 
 
-def _located(path: str, selection: Selection) -> OrbaxItem:
-    """Find the item to read. Raises SourceError or UsageError with the names there are to choose from."""
-    root = real_path(path)
-    _check_finished(root)
-    if layout.UNFINISHED in os.path.basename(os.path.dirname(root)):
-        _check_finished(os.path.dirname(root))
-    steps = {} if layout.is_checkpoint(root) else layout.steps_in(root)
-    directory, step = locate(path, selection.step, steps, layout.committed)
-    if step is not None:
-        _check_finished(directory)
-    about = _metadata_of(directory)
-    custom, handlers = about.get("custom_metadata"), about.get("item_handlers")
-    name = None
-    if layout.is_item(directory) or isinstance(handlers, str):
-        if not layout.is_item(directory) and not _is_tree_handler(handlers):
-            _refuse_item_without_arrays(directory)
-        check_no_choice(directory, item=selection.item)
-    else:
-        name = _chosen_item(directory, handlers if isinstance(handlers, dict) else {}, selection.item)
-        directory = os.path.join(directory, name)
-        check_link(directory, root)
-    return OrbaxItem(directory, root, step, name, custom if isinstance(custom, dict) else {})
-
-
 def _metadata_of(directory: str) -> Mapping[str, Any]:
     """The document of a step, or of a checkpoint; empty where there is none."""
     path = os.path.join(directory, layout.CHECKPOINT_METADATA)
     return read_json(path) if exists(path) else {}
 
 
-def _choices(location: OrbaxItem) -> Choices:
-    """The steps and items that an item was chosen from."""
-    steps = {} if location.step is None else layout.steps_in(location.root)
-    finished = {name for name in steps if layout.committed(os.path.join(location.root, name))}
+def _choices(root: str, directory: str, step: int | None, item: str | None) -> Choices:
+    """The steps and items that the item in a directory was chosen from."""
+    steps = {} if step is None else layout.steps_in(root)
+    finished = {name for name in steps if layout.committed(os.path.join(root, name))}
     return Choices(
         tuple(sorted(steps[name] for name in finished)),
         tuple(sorted(number for name, number in steps.items() if name not in finished)),
-        () if location.item is None else items_beside(location.directory),
+        () if item is None else items_beside(directory),
     )
 
 
@@ -140,9 +99,6 @@ def _chosen_item(directory: str, handlers: Mapping[str, Any], wanted: str | None
         hint = f"It has {quoted(present)}." if present else "It is incomplete; take another copy."
         raise SourceError(f"{shown(directory)} has no item with arrays", hint=hint)
     return name
-
-
-# --- leaves -----------------------------------------------------------------------------------------------
 
 
 def _files(
@@ -203,40 +159,51 @@ def _leaves(files: Files, tree: item_tree.Tree, readers: dict[str, Reader]) -> d
 
 
 def read(path: str, selection: Selection) -> ListedSource:
-    """Open a flat checkpoint, a step, an item, or the step and item that `selection` names.
-
-    The index of its arrays is decoded while the tree is read; leaves are listed when they are asked for.
-    """
-    location = _located(path, selection)
-    directory = Directory(location.directory, location.root)
-    names = directory.walked()
-    database = begin_reading(location.directory) if layout.MANIFEST in names else None
-    tree = item_tree.read_tree(location.directory)
-    about = location.metadata
+    """Open what `selection` names. The index is decoded while the tree is read; leaves are listed later."""
+    root = real_path(path)  # which links must not leave
+    _check_finished(root)
+    if layout.UNFINISHED in os.path.basename(os.path.dirname(root)):
+        _check_finished(os.path.dirname(root))
+    steps = {} if layout.is_checkpoint(root) else layout.steps_in(root)
+    directory, step = locate(path, selection.step, steps, layout.committed)
+    if step is not None:
+        _check_finished(directory)
+    about, item = _metadata_of(directory), None
+    custom, handlers = about.get("custom_metadata"), about.get("item_handlers")
+    if layout.is_item(directory) or isinstance(handlers, str):
+        if not layout.is_item(directory) and not _is_tree_handler(handlers):
+            _refuse_item_without_arrays(directory)
+        check_no_choice(directory, item=selection.item)
+    else:
+        item = _chosen_item(directory, handlers if isinstance(handlers, dict) else {}, selection.item)
+        directory = os.path.join(directory, item)
+        check_link(directory, root)
+    whole = Directory(directory, root)
+    names = whole.walked()
+    database = begin_reading(directory) if layout.MANIFEST in names else None
+    tree = item_tree.read_tree(directory)
+    metadata = dict(custom) if isinstance(custom, dict) else {}
     if RECORD_NAME in names:  # then the step's history, the recipes that it went through, is another item's
-        about = {name: value for name, value in about.items() if name != "ckpt_surgery"}
-    record_file = os.path.join(location.directory, RECORD_NAME)
+        metadata.pop("ckpt_surgery", None)
+    choices = partial(_choices, root, directory, step, item)
     listing = Listing(
         leaves={},
-        metadata={**about, **tree.metadata},
-        step=location.step,
-        item=location.item,
+        metadata={**metadata, **tree.metadata},
+        step=step,
+        item=item,
         decode=decode_region,
-        directory=directory,
-        details=SourceDetails(choices=partial(_choices, location), record_file=record_file),
+        directory=whole,
+        details=SourceDetails(choices=choices, record_file=os.path.join(directory, RECORD_NAME)),
     )
 
     def rest() -> Listing:
-        files, structure = _files(location.directory, names, tree, database), tree.structure
+        files, structure = _files(directory, names, tree, database), tree.structure
         readers: dict[str, Reader] = {}
         leaves = _leaves(files, tree, readers)
         known = dict(files.by_path) | ({} if structure is None else {structure.path: structure.stat})
         return replace(listing, leaves=leaves, files=known, readers=readers)
 
     return ListedSource(path, "orbax", listing, rest)
-
-
-# --- foreign files ----------------------------------------------------------------------------------------
 
 
 _FILES_OF_STEP = {layout.CHECKPOINT_METADATA, layout.COMMIT_FILE, layout.V1_MARKER}

@@ -11,15 +11,14 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.keys import Key, container_flaws, index_flaws
+from ckpt_surgery.core.keys import container_flaws, index_flaws
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import EncoderDetails, Output
@@ -116,42 +115,26 @@ def unsupported(leaves: Sequence[Leaf]) -> Iterator[str]:
     if not leaves:
         yield "No leaf is left, and Orbax cannot hold an empty tree; keep one at least."
     for leaf in leaves:
-        key, spec = leaf.key, leaf.spec
-        wrong = () if spec is None else _complaints(spec, leaf.kind)
-        if wrong or not _is_plain(key):
-            yield from (f"{quoted(leaf)} {why}" for why in (*_of_key(key), *wrong))
+        key, spec, name = leaf.key, leaf.spec, array_name(leaf.key)
+        if "" in key.names:
+            yield f"{quoted(leaf)} has an empty component in {list(key.names)}; rename it."
+        if name.startswith("/") or (".." in name and ".." in name.split("/")):
+            yield f"{quoted(leaf)} would be stored as a path that leaves the checkpoint; rename it."
+        if not is_unicode(name):
+            yield f"{quoted(leaf)} {NOT_UNICODE}; rename it."
+        if spec is not None and spec.size == 0:
+            shape = f"has the shape {list(spec.shape)}"
+            yield f"{quoted(leaf)} {shape}: Orbax refuses arrays without elements; drop it."
+        if spec is not None and leaf.kind is LeafKind.SCALAR and spec.dtype.kind == "c":
+            what = "is a complex scalar, which Orbax refuses"
+            yield f"{quoted(leaf)} {what}; reshape it to an array of one element."
+        if True in key.sequences:
             yield from index_flaws(key)
         if leaf.kind is LeafKind.EMPTY and leaf.empty not in EMPTY_KINDS:
             yield f"{quoted(leaf)} is an empty node of the kind {leaf.empty}, unknown to Orbax; drop it."
     yield from _of_names([leaf for leaf in leaves if leaf.spec is not None])
     yield from _of_strings(leaves)
     yield from container_flaws([leaf.key for leaf in leaves])
-
-
-def _is_plain(key: Key) -> bool:
-    """Whether a key is one of the many that cannot have any of the problems in `_of_key`."""
-    text = key.text
-    odd = ".." in text or text.startswith("/") or "" in key.names or True in key.sequences
-    return text.isascii() and not odd
-
-
-@lru_cache(maxsize=4096)
-def _complaints(spec: ArraySpec, kind: LeafKind) -> tuple[str, ...]:
-    """The problems of arrays with this spec and kind, as predicates."""
-    shape = f"has the shape {list(spec.shape)}: Orbax refuses arrays without elements; drop it."
-    number = "is a complex scalar, which Orbax refuses; reshape it to an array of one element."
-    refused = kind is LeafKind.SCALAR and spec.dtype.kind == "c"
-    return (*([shape] if spec.size == 0 else []), *([number] if refused else []))
-
-
-def _of_key(key: Key) -> Iterator[str]:
-    name = array_name(key)
-    if "" in key.names:
-        yield f"has an empty component in {list(key.names)}; rename it."
-    if name.startswith("/") or ".." in name.split("/"):
-        yield "would be stored as a path that leaves the checkpoint; rename it."
-    if not is_unicode(name):
-        yield f"{NOT_UNICODE}; rename it."
 
 
 def _of_names(arrays: Sequence[Leaf]) -> Iterator[str]:
@@ -269,10 +252,7 @@ class OrbaxSink:
         self._step.close()
 
     def _collect(self, workers: Sequence[str]) -> Entries:
-        """Collect the places of all chunks. Deletes what other workers wrote, and what nobody noted.
-
-        Two workers write the same chunk only if one was taken for dead, and then both write the same values.
-        """
+        """Places of all chunks (of two workers', which are alike, one). Deletes what nobody noted."""
         sizes = self._item.sizes()
         computed: Entries = {}
         for worker in workers:

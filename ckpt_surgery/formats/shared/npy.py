@@ -23,7 +23,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import BIG, RAW, Codec, contiguous
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.limits import MOST_BYTES, check_shape
+from ckpt_surgery.formats.shared.boxes import MOST_BYTES, check_shape
 from ckpt_surgery.storage.failures import damaged
 
 MAGIC = b"\x93NUMPY"
@@ -152,16 +152,13 @@ def _header_length(head: bytes, size: int) -> int:
         raise damaged("it does not begin as a .npy file does")
     major, minor = head[6], head[7]
     if major not in LENGTH_BYTES or minor:
-        raise SourceError(
-            f"it is in version {major}.{minor} of the .npy format, which is not known",
-            hint="Save it again with a current NumPy.",
-        )
+        what = f"it is in version {major}.{minor} of the .npy format, which is not known"
+        raise SourceError(what, hint="Save it again with a current NumPy.")
     count = LENGTH_BYTES[major]
     length = 8 + count + int.from_bytes(head[8 : 8 + count], "little")
     if length > min(size, MOST_HEADER_BYTES):
-        raise damaged(
-            f"it says that its header has {length} bytes, of {size}; {MOST_HEADER_BYTES} are the limit"
-        )
+        what = f"it says that its header has {length} bytes, of {size}; {MOST_HEADER_BYTES} are the limit"
+        raise damaged(what)
     return length
 
 

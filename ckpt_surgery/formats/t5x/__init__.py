@@ -14,14 +14,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Format, Selection
 from ckpt_surgery.formats.shared import steps
 from ckpt_surgery.formats.shared.orbax_layout import TREE_FILE, is_item
-from ckpt_surgery.storage.listing import (
-    check_link,
-    directory_names,
-    has_entry,
-    is_directory,
-    is_file,
-    real_path,
-)
+from ckpt_surgery.storage import listing
 from ckpt_surgery.storage.reading import opened
 
 _UNFINISHED = re.compile(r"\.(?:orbax-checkpoint-)?tmp(?:-|\Z)")
@@ -29,9 +22,9 @@ _UNFINISHED = re.compile(r"\.(?:orbax-checkpoint-)?tmp(?:-|\Z)")
 
 def detect(path: str) -> bool:
     """Whether a path is a T5X or legacy Orbax checkpoint, or a directory of steps; damaged ones too."""
-    if not is_directory(path):
+    if not listing.is_directory(path):
         return _is_tree_file(path)
-    is_step = steps.STEP_NAME.fullmatch(os.path.basename(real_path(path)))
+    is_step = steps.STEP_NAME.fullmatch(os.path.basename(listing.real_path(path)))
     return _is_checkpoint(path) or bool(_steps(path)) or bool(is_step and _items(path))
 
 
@@ -51,7 +44,7 @@ def _is_tree_file(path: str) -> bool:
 def _is_checkpoint(directory: str) -> bool:
     """Whether a directory has the file, without the `_METADATA` that Orbax wrote beside it for a while."""
     path = os.path.join(directory, TREE_FILE)
-    return is_file(path) and not is_item(directory) and _is_tree_file(path)
+    return listing.is_file(path) and not is_item(directory) and _is_tree_file(path)
 
 
 def _items(directory: str) -> list[str]:
@@ -70,25 +63,26 @@ def _is_unfinished(path: str) -> bool:
 
 def locate_file(path: str, selection: Selection) -> steps.ChosenFile:
     """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
-    if _is_unfinished(real_path(path)):
+    if _is_unfinished(listing.real_path(path)):
         raise SourceError(f"{shown(path)} is a save that was never finished", hint="Use another step.")
-    if not is_directory(path):
+    if not listing.is_directory(path):
         steps.check_no_choice(path, selection.step, selection.item)
         directory, name = os.path.split(path)
         return steps.ChosenFile(directory, name)
     directory, step = steps.locate(path, selection.step, {} if _has_file(path) else _steps(path))
-    item, root = selection.item, real_path(path)
+    item, root = selection.item, listing.real_path(path)
     if _has_file(directory):
         steps.check_no_choice(directory, item=item)
     else:
-        item = steps.choose_item(directory, _items(directory), item, directory_names(directory).directories)
+        present = listing.directory_names(directory).directories
+        item = steps.choose_item(directory, _items(directory), item, present)
         if item is None:
             what = f"holds no T5X checkpoint: neither a file `{TREE_FILE}` nor steps with one"
             hint = "Name the directory of a step, or the file itself."
             raise SourceError(f"{shown(directory)} {what}", hint=hint)
         directory = os.path.join(directory, item)
-        check_link(directory, root)
-    check_link(os.path.join(directory, TREE_FILE), root)
+        listing.check_link(directory, root)
+    listing.check_link(os.path.join(directory, TREE_FILE), root)
     return steps.ChosenFile(directory, TREE_FILE, step, item)
 
 
@@ -99,7 +93,7 @@ def choices(path: str, location: steps.ChosenFile) -> Choices:
 
 
 def _has_file(directory: str) -> bool:
-    return has_entry(os.path.join(directory, TREE_FILE))
+    return listing.has_entry(os.path.join(directory, TREE_FILE))
 
 
 FORMAT = Format(

@@ -38,10 +38,7 @@ def flattened(
     lists: tuple[bool, ...] = (),
     is_leaf: Callable[[Node], bool] = lambda node: False,
 ) -> Iterator[tuple[Key, Node]]:
-    """The leaves of a tree in its order. Empty containers are leaves, and so is what `is_leaf` accepts.
-
-    `names`, `lists`: the components of the key so far, and which of them are list indices.
-    """
+    """The leaves below `names`, of which `lists` are indices; empty containers, too, and any `is_leaf`."""
     if not isinstance(node, dict | list) or not node or is_leaf(node):
         yield Key(names, lists), node
         return
@@ -51,10 +48,7 @@ def flattened(
 
 
 def leaf_of(key: Key, node: Node, file: str, readers: dict[str, Reader]) -> Leaf:
-    """The leaf of a node whose value is in the tree's file. Raises SourceError for a placeholder.
-
-    A leaf without a manifest gets its reader in `readers`, by the text of its key.
-    """
+    """The leaf of a node in the tree's file; its reader, if any, in `readers`. SourceError: a placeholder."""
     if isinstance(node, ArrayAt):
         stored, kind = stored_array(node, file), LeafKind.SCALAR if node.scalar else LeafKind.ARRAY
         if isinstance(stored, Manifest):
@@ -75,10 +69,8 @@ def leaf_of(key: Key, node: Node, file: str, readers: dict[str, Reader]) -> Leaf
         manifest = Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(data), data)})
         return Leaf(key, LeafKind.SCALAR, spec, manifest)
     if node.startswith(PLACEHOLDER):
-        raise SourceError(
-            "it stands for an array that Orbax stored elsewhere",
-            hint="Open the directory that the file is in.",
-        )
+        what = "it stands for an array that Orbax stored elsewhere"
+        raise SourceError(what, hint="Open the directory that the file is in.")
     return Leaf(key, LeafKind.STRING, string=node)
 
 

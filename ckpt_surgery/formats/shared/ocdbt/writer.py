@@ -72,11 +72,7 @@ class DatabaseFiles:
 
 
 def make_index(values: Mapping[bytes, bytes | Chunk]) -> DatabaseFiles:
-    """Make a database of values by key: the bytes themselves, or where they are.
-
-    Chunks are not inline, their files relative to the database, and need not exist yet. Raises PlanError for
-    a key that is too long.
-    """
+    """Make a database: values are inline, or in files relative to it. Raises PlanError for long keys."""
     longest = max(values, key=len, default=b"")
     if len(longest) > MAX_KEY_BYTES:
         text = shown(shortened(longest.decode("utf-8", "backslashreplace"), 120))
@@ -149,19 +145,13 @@ def _spans(entries: Sequence[TreeEntry], shared: Sequence[int], height: int) -> 
     return [*spans, slice(start, len(entries))]
 
 
-# --- nodes ------------------------------------------------------------------------------------------------
-
-
 def encoded_path(path: str) -> bytes:
     """A path as nodes store it. Raises UnicodeEncodeError for surrogates that do not stand for a byte."""
     return path.encode("utf-8", "surrogateescape")
 
 
 def _node(entries: Sequence[TreeEntry], shared: Sequence[int], height: int, root: bool) -> bytes:
-    """A node of entries in order: values, inline or elsewhere, or nodes whose height is one less.
-
-    `shared`: what `shared_bytes` says of their first keys. `root`: whether it has no parent.
-    """
+    """A node of values, or of nodes one height less, in order; the `root` has no parent."""
     skipped = 0 if root else common_bytes(entries[0].first, entries[-1].last)
     lengths, suffixes = _key_columns([entry.first for entry in entries], shared, skipped)
     places = [entry.place for entry in entries]

@@ -20,7 +20,7 @@ from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import checked, stored_dtype
 from ckpt_surgery.formats.registry import Listing
-from ckpt_surgery.formats.shared.limits import check_shape
+from ckpt_surgery.formats.shared.boxes import check_shape
 from ckpt_surgery.formats.shared.torch.globals import EXPLAINED, RESAVE, Storage, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.zip.members import Archive, ZipMember, read_member
@@ -51,9 +51,8 @@ class Saved:
         member = self.archive[name]
         _check_stored(member)
         if member.size != storage.nbytes:
-            raise damaged(
-                f"is in `{shown(name[:200])}`, which has {member.size} bytes in place of {storage.nbytes}"
-            )
+            what = f"is in `{shown(name[:200])}`, which has {member.size} bytes in place of {storage.nbytes}"
+            raise damaged(what)
         return self.start + member.offset
 
 
@@ -61,10 +60,8 @@ def read_saved(file: OpenFile, archive: Archive) -> Saved:
     """The pickle of an archive, which is not run."""
     pickles = [name for name in archive if name.count("/") == 1 and name.endswith("/" + PICKLE)]
     if len(pickles) != 1:
-        raise SourceError(
-            f"it holds {len(pickles)} files {PICKLE} where one belongs",
-            hint="It is damaged, or a zip archive of something else.",
-        )
+        what = f"it holds {len(pickles)} files {PICKLE} where one belongs"
+        raise SourceError(what, hint="It is damaged, or a zip archive of something else.")
     prefix = pickles[0].removesuffix(PICKLE)
     if f"{prefix}constants.pkl" in archive:
         raise SourceError("it is TorchScript, a program with its tensors", hint=EXPLAINED["__torch__."])
@@ -72,10 +69,8 @@ def read_saved(file: OpenFile, archive: Archive) -> Saved:
     name = f"{prefix}byteorder"
     order = _read(file, archive[name], 16) if name in archive else b"little"
     if order != b"little":
-        raise SourceError(
-            f"its byte order is {shown(order.decode('latin-1'))}; only little endian is read",
-            hint="Load and save it with torch on a little-endian machine.",
-        )
+        what = f"its byte order is {shown(order.decode('latin-1'))}; only little endian is read"
+        raise SourceError(what, hint="Load and save it with torch on a little-endian machine.")
     return Saved(_read(file, archive[pickles[0]], MOST_PICKLE_BYTES), archive, prefix)
 
 
@@ -89,13 +84,9 @@ def _read(file: OpenFile, member: ZipMember, most: int) -> bytes:
 
 def _check_stored(member: ZipMember) -> None:
     if member.deflated:
-        raise SourceError(
-            f"{member.called} is compressed, which torch never does",
-            hint="Unpack the archive, and zip it again without compression.",
-        )
+        what = f"{member.called} is compressed, which torch never does"
+        raise SourceError(what, hint="Unpack the archive, and zip it again without compression.")
 
-
-# --- trees ------------------------------------------------------------------------------------------------
 
 NODE_SLACK = 4000
 """How many more leaves and containers than bytes a pickle can have: they can be shared, but rarely are."""
@@ -108,9 +99,6 @@ TEXT_SLACK, TEXT_GAIN = 2**20, 8
 
 ROOT = Key((), ())
 """The key of a whole checkpoint."""
-
-
-# --- views --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +139,6 @@ def dense_order(shape: Shape, strides: Sequence[int]) -> Shape | None:
             return None
         step *= shape[axis]
     return axes if nested == long else (*(axis for axis in axes if shape[axis] == 1), *nested)
-
-
-# --- leaves -------------------------------------------------------------------------------------------------
 
 
 def list_leaves(saved: Saved, file: str, name: str, at: Key = ROOT) -> Listing:
@@ -260,10 +245,8 @@ def stored_tensor(tensor: Tensor, saved: Saved, file: str) -> Manifest | Strided
     start = saved.offset_of(tensor.storage) + tensor.offset * size
     if tensor.pending:
         resolved = "".join(f".resolve_{name}()" for name in tensor.pending)
-        raise SourceError(
-            f"is stored without its last operation: {shown(', '.join(tensor.pending))}",
-            hint=f"Save `tensor{shown(resolved)}` instead.",
-        )
+        what = f"is stored without its last operation: {shown(', '.join(tensor.pending))}"
+        raise SourceError(what, hint=f"Save `tensor{shown(resolved)}` instead.")
     check_shape(spec.shape, size)
     reach = sum((n - 1) * stride for n, stride in zip(spec.shape, tensor.strides, strict=True)) + 1
     if spec.size and (tensor.offset + reach) * size > tensor.storage.nbytes:

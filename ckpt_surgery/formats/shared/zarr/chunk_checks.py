@@ -160,16 +160,11 @@ def _check_shard(
         if offset == count == int(shards.ABSENT):
             continue
         try:
-            _check_wrapped(functools.partial(_read_within, read, offset), count, wrappers, nbytes)
+            within = lambda at, n, begin=offset: read(begin + at, n)  # noqa: E731
+            _check_wrapped(within, count, wrappers, nbytes)
         except Flaw as flaw:
             raise Flaw(f"the chunk {number} inside this shard: {flaw}") from flaw
 
-
-def _read_within(read: Read, offset: int, at: int, count: int) -> bytes:
-    return read(offset + at, count)
-
-
-# --- zstd -------------------------------------------------------------------------------------------------
 
 ZSTD_MAGIC, SKIPPABLE = 0xFD2FB528, 0x184D2A50
 """Magic numbers of frames, and of those that decoders skip, whose last four bits can have any value."""

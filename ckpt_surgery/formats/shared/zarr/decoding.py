@@ -7,9 +7,9 @@ becomes the metadata that reads the stored array back, of version 2 or 3, with w
 import functools
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import google_crc32c
@@ -18,6 +18,7 @@ import zstandard
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, covering_chunks, grid_counts
+from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import (
     Chunk,
@@ -29,14 +30,13 @@ from ckpt_surgery.core.manifests import (
     parts_of_chunks,
 )
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.formats.chunk_reading import Fetch, elements_in, filled, together
+from ckpt_surgery.formats.chunk_reading import AT_A_TIME, Fetch, assembled, elements_in, filled
 from ckpt_surgery.formats.shared.ocdbt.reader import STORE_ERRORS, store_message
 from ckpt_surgery.formats.shared.zarr import shards
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, chunk_name
 from ckpt_surgery.formats.shared.zarr.metadata import (
     CHAINS_OF_SHARDS,
     HELD,
-    NATIVE,
     SHUFFLES,
     UNKNOWN,
     fill_value,
@@ -59,18 +59,20 @@ def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarra
     as they are decoded, and the region.
     """
     layout = shards.shard_layout(manifest.codec.encoding)
-    if layout is not None and (_is_divided(manifest, region) or _is_unspelled(manifest)):
-        manifest = inner_chunks(manifest, layout, region, fetch)
+    if layout is not None:
+        # Metadata cannot say every value with which TensorStore, which decodes here, has to fill shards.
+        unspelled = manifest.fill is not None and fill_value(manifest.fill, manifest.spec.dtype) is None
+        if unspelled or _is_divided(manifest, region):
+            manifest = inner_chunks(manifest, layout, region, fetch)
     touched = [index for index, _ in parts_of_chunks(manifest, region)]
     stored = [index for index in touched if index in manifest.chunks]
     if manifest.fill is None and len(stored) < len(touched):
         absent = next(index for index in touched if index not in manifest.chunks)
         raise damaged(f"its chunk {chunk_name(absent, 3)} is missing")
-    data = fetch([manifest.chunks[index] for index in stored])
     wrappers = [codec.get("name") for codec in json.loads(manifest.codec.encoding)[1:]]
     if not stored or (manifest.codec.bytewise and all(name in _UNWRAP for name in wrappers)):
-        return _unwrapped_region(manifest, region, data, wrappers[::-1])
-    block = _decoded(manifest, region, stored, data)
+        return _unwrapped_region(manifest, region, fetch, wrappers[::-1])
+    block = _decoded(manifest, region, stored, fetch([manifest.chunks[index] for index in stored]))
     if len(stored) < len(touched):
         for index, part in parts_of_chunks(manifest, region):
             if index not in manifest.chunks:
@@ -90,11 +92,6 @@ def _is_divided(manifest: Manifest, region: Region) -> bool:
     large = any(chunk is not None and chunk.length > WHOLE_BYTES for chunk in chunks)
     remote = any(chunk is not None and urls.is_url(chunk.file) for chunk in chunks)
     return part and large if remote else part or large
-
-
-def _is_unspelled(manifest: Manifest) -> bool:
-    """Whether metadata cannot say with which value TensorStore, which is asked here, has to fill shards."""
-    return manifest.fill is not None and fill_value(manifest.fill, manifest.spec.dtype) is None
 
 
 def inner_chunks(manifest: Manifest, layout: shards.ShardLayout, region: Region, fetch: Fetch) -> Manifest:
@@ -132,14 +129,11 @@ def inner_chunks(manifest: Manifest, layout: shards.ShardLayout, region: Region,
 
 
 def _unwrapped_region(
-    manifest: Manifest, region: Region, chunks: Iterator[bytes], wrappers: Sequence[str]
+    manifest: Manifest, region: Region, fetch: Fetch, wrappers: Sequence[str]
 ) -> np.ndarray:
-    """A region of chunks, stored in C order, that are plain once these codecs are off, outermost first."""
+    """A region of chunks that are plain bytes once these codecs, the outermost first, are taken off."""
     codec = replace(manifest.codec, encoding=encoding_of(json.loads(manifest.codec.encoding)[:1]))
     spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
-
-    def elements(index: Shape, inner: Region) -> Callable[[], np.ndarray]:
-        return partial(decoded, index, inner, next(chunks))
 
     def decoded(index: Shape, inner: Region, data: bytes) -> np.ndarray:
         plain: bytes | memoryview | None = data
@@ -150,7 +144,7 @@ def _unwrapped_region(
             return _decoded(manifest, inner.moved(origin), [index], iter([data]))
         return elements_in(plain, spec, codec, inner)
 
-    return together(manifest, region, elements)
+    return assembled(manifest, region, decoded, fetch, AT_A_TIME)
 
 
 def _checked(data: bytes | memoryview, nbytes: int) -> memoryview | None:
@@ -237,18 +231,6 @@ class _OfThread(threading.local):
 OF_THREAD = _OfThread()
 
 
-def adopted_metadata(manifest: Manifest, zarr: int) -> dict[str, Any] | None:
-    """The metadata with which a version of zarr reads the stored bytes as this array. Do not change it.
-
-    None where the version has no such dtype, codec or order of axes, and where chunks are missing;
-    `wholly_stored` tells whether shards lack some. Chunks are named as `chunk_name` says.
-    """
-    if not manifest.complete:
-        return None
-    described = described_in_v2 if zarr == 2 else described_in_v3
-    return described(manifest.spec, manifest.chunk_shape, manifest.codec)
-
-
 def described_in_v2(spec: ArraySpec, chunk_shape: Shape, codec: Codec) -> dict[str, Any] | None:
     """The `.zarray` of an array whose chunks are encoded so; None where version 2 has no such array."""
     axes = long_axes(chunk_shape, codec)
@@ -257,8 +239,8 @@ def described_in_v2(spec: ArraySpec, chunk_shape: Shape, codec: Codec) -> dict[s
         return None
     big, compressors = first == bytes_codec("big"), [_compressor(step) for step in rest]
     name = spec.dtype.name
-    dtype = spec.dtype.newbyteorder(">" if big else "<").str if name in NATIVE else name
-    if name not in HELD or (big and name not in NATIVE) or None in compressors or len(compressors) > 1:
+    dtype = spec.dtype.newbyteorder(">" if big else "<").str if name in NUMPY_NAMES else name
+    if name not in HELD or (big and name not in NUMPY_NAMES) or None in compressors or len(compressors) > 1:
         return None
     return {
         "zarr_format": 2,
@@ -331,3 +313,13 @@ def _codec_for_v3(codec: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]
         }
         return codec | {"configuration": configuration | chains}
     return codec
+
+
+Describe = Callable[[ArraySpec, Shape, Codec], dict[str, Any] | None]
+DESCRIBED: Mapping[int, Describe] = {2: described_in_v2, 3: described_in_v3}
+
+
+def adopted_metadata(manifest: Manifest, zarr: int) -> dict[str, Any] | None:
+    """What reads the stored bytes by a zarr version: do not change it. None if it has no such array."""
+    about = (manifest.spec, manifest.chunk_shape, manifest.codec)
+    return DESCRIBED[zarr](*about) if manifest.complete else None

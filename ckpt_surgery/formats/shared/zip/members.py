@@ -1,9 +1,5 @@
 """The members of zip archives, strictly checked, and where their bytes lie.
 
-    with opened(path) as file:
-        archive = read_archive(file)        # Archive: members in the directory's order, `comment`
-        member = archive["data.pkl"]        # Member: `name`, `offset`, `stored`, `size`, `crc`, `deflated`
-
 A member that is not `deflated` lies at `member.offset` as it is: `stored == size` bytes, which are within
 the file and belong to no other member. Every flaw is a SourceError with the path. Nothing is allocated that
 the size of the file does not justify.
@@ -99,10 +95,7 @@ class ZipMember:
 
 
 class Archive(dict[str, ZipMember]):
-    """The members of an archive by their names, in the order of its directory.
-
-    They were checked against their local headers. Entries of empty directories are left out.
-    """
+    """The members by name in the directory's order, checked; without entries of empty directories."""
 
     comment = b""
 

@@ -1,7 +1,5 @@
 """Archives that are to be written: files that are not compressed, one after another, at known places.
 
-    archived("a.zip", [FilePlan("b", 3, [(0, b"x y")])])     # a FilePlan too
-
 Source of the format: `zip.members`.
 """
 
