@@ -165,10 +165,8 @@ class LimitedEncoder(Encoder):
         return [*sentences, *(sentence for check in more for sentence in check(leaves))]
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        adopts = self.limits.adopts
-        return leaf.spec is not None and (
-            are_contiguous(manifest) if adopts is None else adopts(leaf, manifest)
-        )
+        adopts = self.limits.adopts or (lambda leaf, manifest: are_contiguous(manifest))
+        return leaf.spec is not None and adopts(leaf, manifest)
 
 
 def quoted(leaf: Leaf) -> str:

@@ -61,7 +61,12 @@ FILES = [
     ("m.pth", tar_of("sys_info", "pickle"), "a PyTorch file from before 0.1.10, in tar form", "torch.save"),
     ("params.pkl", pickle.dumps({"a": np.ones(3)}), "a pickle", "numpy.savez"),
     ("p", pickle.dumps([1], protocol=2), "a pickle", "Pickles run code"),
-    ("m.tflite", b"\x1c\0\0\0TFL3" + bytes(50), "a TensorFlow Lite model", "the checkpoint or SavedModel"),
+    (
+        "m.tflite",
+        b"\x1c\0\0\0TFL3" + bytes(50),
+        "a TensorFlow Lite model",
+        "the checkpoint that it was made from",
+    ),
     ("m.onnx", b"\x08\x07\x12\x07pytorch", "an ONNX model", "onnx.numpy_helper.to_array"),
     ("m-3.data-00000-of-00002", bytes(100), "a part of a TensorFlow checkpoint", "the index m-3.index first"),
     ("__0_0.distcp", zip_of("archive/data.pkl"), "a part of a distributed checkpoint of", "its directory"),

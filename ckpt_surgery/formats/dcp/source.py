@@ -31,7 +31,7 @@ from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.tree import MOST_DEPTH, TEXT_GAIN, TEXT_SLACK, check_unicode
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.zip.members import LOCAL, read_archive
-from ckpt_surgery.storage.failures import about_key, damaged, flawed, one_line, with_path
+from ckpt_surgery.storage.failures import about_key, damaged, one_line, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_directory, real_path
 from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile, opened, stat_within
@@ -277,22 +277,18 @@ def read_contents(directory: str, index: Sequence[Stored]) -> dict[str, FileStat
                         value = (load_short if size <= REMEMBERED_BYTES else load)(saved.pickle)
                         part.content = _chunk(part, entry.spec.dtype, value, saved, path)
                     continue
-                entry.content = _object(entry.key, saved, path)
-                leaves = entry.content.leaves if isinstance(entry.content, Listing) else {}
+                try:
+                    entry.content = tree.list_leaves(saved, path, "", entry.key)
+                    leaves = entry.content.leaves
+                except SourceError as error:  # it asks for other things than plain values and tensors
+                    why = f"is a Python object that is not read: {one_line(error)[:500]}"
+                    entry.content, leaves = Unreadable(why, RESAVE), {}
                 leaf_room += size - len(leaves)
                 text_room += tree.TEXT_GAIN * size - sum(map(len, leaves))
                 if leaf_room < 0 or text_room < 0:
                     what = "all objects up to here have more leaves together than their size allows"
                     raise damaged(f"{shown(path)}: {what}", RESAVE)
     return files
-
-
-def _object(key: Key, saved: tree.Saved, path: str) -> Listing | Unreadable:
-    """The leaves of an object; or why it has none: it asks for other things than plain values and tensors."""
-    try:
-        return tree.list_leaves(saved, path, "", key)
-    except SourceError as error:
-        return Unreadable(f"is a Python object that is not read: {one_line(error)[:500]}", RESAVE)
 
 
 def _chunk(
@@ -365,27 +361,27 @@ def read(path: str, selection: Selection) -> Listing:
     leaves: dict[str, Leaf] = {}
     readers: dict[str, Reader] = {}
     for entry in index:
-        for leaf, reader in _leaves(entry):
-            text = leaf.key.text
-            if text in leaves:
-                raise flawed(text, "is the key of two leaves", "Rename one of them with torch.")
-            leaves[text] = leaf
-            if reader is not None:
-                readers[text] = reader
+        added = _listed(entry)
+        for text in added.leaves.keys() & leaves.keys():
+            what = f"`{shown(text[:200])}`: two leaves have this key"
+            raise damaged(what, "Rename one of them with torch.")
+        leaves |= added.leaves
+        readers |= added.readers
     return Listing(leaves, files, readers=readers)
 
 
-def _leaves(entry: Stored) -> Iterator[tuple[Leaf, Reader | None]]:
+def _listed(entry: Stored) -> Listing:
     """The leaves of an entry, and what reads those without a manifest."""
-    content, spec = entry.content, entry.spec
-    if spec is not None:
-        boxes = [Box(part.region, part.content) for part in entry.parts if part.content is not None]
-        manifest = on_grid(spec, boxes) if spec.size else contiguous(spec, "", 0)
-        yield Leaf(entry.key, LeafKind.ARRAY, spec, manifest), None if manifest else Boxes(spec, boxes)
-    elif isinstance(content, Listing):
-        yield from ((leaf, content.readers.get(text)) for text, leaf in content.leaves.items())
-    else:
-        yield Leaf(entry.key, LeafKind.ARRAY, ArraySpec((), np.dtype(object)), unreadable=content), None
+    content, spec, key = entry.content, entry.spec, entry.key
+    if isinstance(content, Listing):
+        return content
+    if spec is None:
+        leaf = Leaf(key, LeafKind.ARRAY, ArraySpec((), np.dtype(object)), unreadable=content)
+        return Listing({key.text: leaf})
+    boxes = [Box(part.region, part.content) for part in entry.parts if part.content is not None]
+    manifest = on_grid(spec, boxes) if spec.size else contiguous(spec, "", 0)
+    leaf = Leaf(key, LeafKind.ARRAY, spec, manifest)
+    return Listing({key.text: leaf}, readers={} if manifest else {key.text: Boxes(spec, boxes)})
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:

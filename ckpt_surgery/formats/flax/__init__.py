@@ -1,6 +1,4 @@
-"""Flax's MessagePack files: `flax.serialization`, `flax.training.checkpoints`, Hugging Face, EasyLM.
-
-A checkpoint is one file, shards of a Hugging Face model, or a step among several.
+"""Flax's MessagePack files: one file, shards of a Hugging Face model, or a step among several.
 
 Source of the conventions: flax 0.12.8's `flax.training.checkpoints` (`<prefix><step>` in one directory, with
 multi-host arrays in `<prefix><step>_gda`; `checkpoint_` is the usual prefix), transformers' Flax models
@@ -126,18 +124,15 @@ def _steps(names: Iterable[str]) -> dict[str, dict[str, int | float]]:
     for name in names:
         match = None if _NO_STEP.match(name) else _STEP_NAME.match(name)
         if match is not None:
-            steps[match[1]][name] = _number(match[2])
+            value = float(match[2])
+            whole = int(match[2]) if match[2].lstrip("-").isdigit() else int(value)
+            steps[match[1]][name] = whole if value.is_integer() else value
     prefixes = sorted(steps, key=lambda prefix: (prefix != USUAL_PREFIX, prefix))
     return {prefix: steps[prefix] for prefix in prefixes[:MOST_PREFIXES]}
 
 
 def _latest(steps: Mapping[str, int | float]) -> str:
     return max(steps, key=lambda name: (steps[name], natural_order(name)))
-
-
-def _number(text: str) -> int | float:
-    value = float(text)
-    return int(text) if text.lstrip("-").isdigit() else int(value) if value.is_integer() else value
 
 
 FORMAT = Format(

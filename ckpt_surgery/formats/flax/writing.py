@@ -1,8 +1,7 @@
 """Writing a MessagePack file as Flax does: leaves that it can hold, and its layout, known before elements.
 
-It consists of the bytes between the arrays, and of gaps that the elements fill later. The bytes
-are those that flax 0.12.8's `flax.serialization.to_bytes` writes, except that Python's integers always take
-64 bits, so that their values need not be known.
+It consists of the bytes between the arrays, those of flax 0.12.8's `flax.serialization.to_bytes` except that
+Python's integers always take 64 bits, as their values are not known; and of gaps that elements fill later.
 """
 
 import struct

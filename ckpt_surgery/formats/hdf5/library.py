@@ -307,24 +307,17 @@ def _messages(view: FileView, at: int) -> Iterator[bytes]:
         data = view.bytes_at(start, size)
         if not old and start != first:
             data = data[len(HEADER_MORE) : -4]  # without the checksum
-        for kind, body in _split(data, old, ordered=not old and bool(flags & 4)):
-            if kind == ATTRIBUTE:
+        struct, at = _MESSAGE_1 if old else _MESSAGE_2, 0
+        begin = struct.size + (0 if old or not flags & 4 else 2)  # with the order of creation
+        while at + begin <= len(data):
+            kind, size, marks = struct.unpack_from(data, at)
+            body = data[at + begin : at + begin + size]
+            at += begin + size
+            if kind == ATTRIBUTE and not marks & SHARED:
                 yield body
-            elif kind == CONTINUATION and len(body) >= 16 and len(blocks) < MOST_BLOCKS:
+            elif kind == CONTINUATION and not marks & SHARED and len(body) >= 16:
                 offset, length = (int.from_bytes(body[i : i + 8], "little") for i in (0, 8))
-                blocks.append((offset, length))
-
-
-def _split(data: bytes, old: bool, ordered: bool) -> Iterator[tuple[int, bytes]]:
-    """The messages of a block that are not in another place: type and contents."""
-    struct, at = _MESSAGE_1 if old else _MESSAGE_2, 0
-    begin = struct.size + 2 * ordered
-    while at + begin <= len(data):
-        kind, size, flags = struct.unpack_from(data, at)
-        at += begin
-        if not flags & SHARED:
-            yield kind, data[at : at + size]
-        at += size
+                blocks += [(offset, length)] if len(blocks) < MOST_BLOCKS else []
 
 
 def _attribute(message: bytes, name: bytes) -> bytes | None:

@@ -26,7 +26,6 @@ from ckpt_surgery.formats.registry import FilePlan, Limits, SinkOptions
 from ckpt_surgery.formats.shared.zip.writing import archived
 from ckpt_surgery.storage.regions import PlacedArray
 
-DEFAULT_NAME = "checkpoint.h5"
 PAGE = 4 << 10
 """Bytes of a page: memory is taken for pages only in which something was written."""
 
@@ -86,7 +85,7 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     The metadata is the attributes of the root group: texts and numbers as they are, other values as JSON. In
     an archive the weights come last; first comes what archives are recognized by.
     """
-    name = options.file_name or DEFAULT_NAME
+    name = options.file_name or "checkpoint.h5"
     if not is_archive_name(name):
         return [image_of(name, leaves, options.metadata)]
     files = options.model_files()

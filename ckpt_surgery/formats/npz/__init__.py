@@ -152,9 +152,6 @@ class Deflated:
         return block
 
 
-DEFAULT_NAME = "checkpoint.npz"
-
-
 def _problems(leaves: Sequence[Leaf]) -> Iterator[str]:
     """Strings and names that would not be read back as they are."""
     texts = {leaf.key.text for leaf in leaves}
@@ -201,11 +198,11 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     """One file: `checkpoint.npz`, or `options.file_name`. The metadata is the archive's comment, as JSON."""
     plans = []
     for leaf in leaves:
-        begin = npy.npy_string(leaf.string or "") if leaf.spec is None else npy.npy_header(leaf.spec)
-        arrays, size = {}, 0
-        if leaf.spec is not None:
-            size = leaf.spec.nbytes
-            arrays = {leaf.key.text: PlacedArray(leaf.spec, ((len(begin), size),))}
-        name = leaf.key.text + npy.NPY_SUFFIX
-        plans.append(FilePlan(name, len(begin) + size, [(0, begin)], arrays))
-    return [archived(options.file_name or DEFAULT_NAME, plans, comment_of(options.metadata))]
+        spec, text = leaf.spec, leaf.key.text
+        if spec is None:
+            begin, size, arrays = npy.npy_string(leaf.string or ""), 0, {}
+        else:
+            begin, size = npy.npy_header(npy.DESCRIPTIONS[spec.dtype], spec.shape), spec.nbytes
+            arrays = {text: PlacedArray(spec, ((len(begin), size),))}
+        plans.append(FilePlan(text + npy.NPY_SUFFIX, len(begin) + size, [(0, begin)], arrays))
+    return [archived(options.file_name or "checkpoint.npz", plans, comment_of(options.metadata))]

@@ -306,14 +306,11 @@ def read_strings(directory: str, entries: Iterable[TreeLeaf]) -> dict[str, str]:
     return strings
 
 
-_EMPTY: Mapping[str | None, Any] = {"None": None, "Dict": {}}
-"""Empty nodes by their kinds; those of the others are lists."""
-
-
 def structure_bytes(leaves: Iterable[Leaf]) -> bytes:
     """A structure file, by which older versions find the leaves: placeholders of arrays, and empty nodes."""
+    empty: Mapping[str, Any] = {"None": None, "Dict": {}}  # those of the other kinds are lists
     values = (
-        (leaf.key, _EMPTY.get(leaf.empty, []) if leaf.empty else PLACEHOLDER + array_name(leaf.key))
+        (leaf.key, empty.get(leaf.empty, []) if leaf.empty else PLACEHOLDER + array_name(leaf.key))
         for leaf in leaves
     )
     return msgpack.packb(nested(values))  # type: ignore[no-any-return]

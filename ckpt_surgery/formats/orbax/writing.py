@@ -252,7 +252,7 @@ class OrbaxSink:
         self._step.close()
 
     def _collect(self, workers: Sequence[str]) -> Entries:
-        """Places of all chunks (of two workers', which are alike, one). Deletes what nobody noted."""
+        """Collect the places of all chunks; those of two workers are alike. Deletes what nobody noted."""
         sizes = self._item.sizes()
         computed: Entries = {}
         for worker in workers:

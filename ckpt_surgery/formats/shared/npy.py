@@ -128,22 +128,17 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     return array
 
 
-def npy_header(spec: ArraySpec) -> bytes:
-    """The header of an array in C order, as NumPy writes it. The dtype must be in DESCRIPTIONS."""
-    return _header(DESCRIPTIONS[spec.dtype], spec.shape)
-
-
-def npy_string(text: str) -> bytes:
-    """A whole file that holds one string, as NumPy writes it."""
-    return _header(f"<U{max(1, len(text))}", ()) + (text or "\0").encode("utf-32-le")
-
-
-def _header(description: str, shape: Shape) -> bytes:
-    """Padded so that the elements begin at a multiple of 64."""
+def npy_header(description: str, shape: Shape) -> bytes:
+    """The header of an array in C order as NumPy writes it: elements begin at a multiple of 64."""
     written = io.BytesIO()
     fields = {"descr": description, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(written, fields)
     return written.getvalue()
+
+
+def npy_string(text: str) -> bytes:
+    """A whole file that holds one string, as NumPy writes it."""
+    return npy_header(f"<U{max(1, len(text))}", ()) + (text or "\0").encode("utf-32-le")
 
 
 def _header_length(head: bytes, size: int) -> int:

@@ -48,7 +48,7 @@ def flattened(
 
 
 def leaf_of(key: Key, node: Node, file: str, readers: dict[str, Reader]) -> Leaf:
-    """The leaf of a node in the tree's file; its reader, if any, in `readers`. SourceError: a placeholder."""
+    """The leaf of a node of a file; its reader, if any, goes into `readers`. Refuses placeholders."""
     if isinstance(node, ArrayAt):
         stored, kind = stored_array(node, file), LeafKind.SCALAR if node.scalar else LeafKind.ARRAY
         if isinstance(stored, Manifest):

@@ -237,8 +237,7 @@ class _Walk:
         kind, size = self.head()
         if kind not in kinds:
             raise self.wrong(f"{what}: {kind.value} where {kinds[0].value} belongs")
-        number: int = size
-        return number
+        return int(size)
 
     def value(self, depth: int) -> Node:
         """Read the next node, whatever it is."""

@@ -160,17 +160,13 @@ def list_leaves(saved: Saved, file: str, name: str, at: Key = ROOT) -> Listing:
         if room < 0:
             raise damaged("its keys are longer together than its size allows")
         try:
-            leaf, view = _leaf(key, value, saved, file)
             if key.text in leaves:
                 raise SourceError("two leaves have this key", hint="Rename one of them with torch.")
+            leaves[key.text] = _leaf(key, value, saved, file, views)
         except SourceError as error:
             problems += with_key(key, error).problems
             if len(problems) >= MOST_PROBLEMS:
                 break
-            continue
-        leaves[key.text] = leaf
-        if view is not None:
-            views[key.text] = view
     if problems:
         raise SourceError(*problems)
     return Listing(leaves, readers=views)
@@ -200,31 +196,28 @@ def _walk(root: WalkedValue, name: str, most: int) -> Iterator[WalkedValue]:
         pending += children[::-1]
 
 
-def _leaf(key: Key, value: object, saved: Saved, file: str) -> tuple[Leaf, StridedView | None]:
-    """The leaf of a value. Raises SourceError without the key where it cannot be one."""
+def _leaf(key: Key, value: object, saved: Saved, file: str, views: dict[str, StridedView]) -> Leaf:
+    """The leaf of a value; its view, if any, goes into `views`. Raises SourceError without the key."""
     check_unicode(key.text)
     match value:
         case Tensor():
             spec, stored = ArraySpec(value.shape, value.dtype), stored_tensor(value, saved, file)
-            if isinstance(stored, StridedView):
-                return Leaf(key, LeafKind.ARRAY, spec), stored
-            return Leaf(key, LeafKind.ARRAY, spec, stored), None
+            if isinstance(stored, Manifest):
+                return Leaf(key, LeafKind.ARRAY, spec, stored)
+            views[key.text] = stored
+            return Leaf(key, LeafKind.ARRAY, spec)
         case bool() | int() | float():
-            dtype: np.dtype[Any]
-            if isinstance(value, bool | float):
-                dtype = np.dtype(type(value))
-            elif -(2**63) <= value < 2**64:
-                dtype = np.dtype(np.int64 if value < 2**63 else np.uint64)
-            else:
+            if isinstance(value, int) and not -(2**63) <= value < 2**64:
                 raise damaged(f"is an integer of {value.bit_length()} bits; 64 is the limit", RESAVE)
-            spec, data = ArraySpec((), dtype), np.array(value, dtype).tobytes()
+            number = np.asarray(value)  # bool, int64 (uint64 where it must be) or float64
+            spec, data = ArraySpec((), number.dtype), number.tobytes()
             manifest = Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(data), data)})
-            return Leaf(key, LeafKind.SCALAR, spec, manifest), None
+            return Leaf(key, LeafKind.SCALAR, spec, manifest)
         case str():
             check_unicode(value)
-            return Leaf(key, LeafKind.STRING, string=value), None
+            return Leaf(key, LeafKind.STRING, string=value)
         case None | dict() | list() | tuple():
-            return Leaf(key, LeafKind.EMPTY, empty=_EMPTY[type(value)]), None
+            return Leaf(key, LeafKind.EMPTY, empty=_EMPTY[type(value)])
     raise damaged(f"is {what_is(value)}, which cannot be a leaf of a checkpoint", RESAVE)
 
 

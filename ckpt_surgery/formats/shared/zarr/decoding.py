@@ -320,6 +320,10 @@ DESCRIBED: Mapping[int, Describe] = {2: described_in_v2, 3: described_in_v3}
 
 
 def adopted_metadata(manifest: Manifest, zarr: int) -> dict[str, Any] | None:
-    """What reads the stored bytes by a zarr version: do not change it. None if it has no such array."""
+    """The metadata with which a version of zarr reads the stored bytes as this array. Do not change it.
+
+    None where the version has no such dtype, codec or order of axes, and where chunks are missing;
+    `wholly_stored` tells whether shards lack some. Chunks are named as `chunk_name` says.
+    """
     about = (manifest.spec, manifest.chunk_shape, manifest.codec)
     return DESCRIBED[zarr](*about) if manifest.complete else None

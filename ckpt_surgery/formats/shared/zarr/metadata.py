@@ -109,21 +109,17 @@ def _fill_bytes(version: int, dtype: str, value: str) -> bytes:
 
 @functools.lru_cache(maxsize=1024)
 def fill_value(element: bytes, dtype: np.dtype[Any]) -> Any:
-    """An element, given by its bytes in memory, as version 3 spells fill values.
+    """An element, given by its bytes in memory, as version 3 spells fill values: floats by their bits.
 
-    None where TensorStore reads no spelling as just these bytes, as of some NaNs.
+    None where TensorStore reads no spelling as just these bytes.
     """
-    value = np.frombuffer(element, dtype)[0].item()
-    parts = (value.real, value.imag) if dtype.kind == "c" else (value,)
-    numbers = [
-        "NaN" if part != part else part if abs(part) != math.inf else f"{'-' * (part < 0)}Infinity"
-        for part in parts
-    ]
-    bits = f"0x{int.from_bytes(element, sys.byteorder):0{2 * len(element)}x}"
-    for spelled in (numbers if dtype.kind == "c" else numbers[0], bits):
-        with contextlib.suppress(SourceError):
-            if _fill_bytes(3, json.dumps(dtype.name), json.dumps(spelled)) == element:
-                return spelled
+    value, size = np.frombuffer(element, dtype)[0].item(), len(element) // (2 if dtype.kind == "c" else 1)
+    parts = [element[i : i + size] for i in range(0, len(element), size)]
+    bits = [f"0x{int.from_bytes(part, sys.byteorder):0{2 * size}x}" for part in parts]
+    spelled = value if isinstance(value, int) else bits if dtype.kind == "c" else bits[0]
+    with contextlib.suppress(SourceError):
+        if _fill_bytes(3, json.dumps(dtype.name), json.dumps(spelled)) == element:
+            return spelled
     return None
 
 
