@@ -24,8 +24,7 @@ from ckpt_surgery.storage.publications import check_published
 def detect_format(path: str) -> Format:
     """The format of the checkpoint at `path`, by content.
 
-    Raises SourceError where none fits, with what it looks like instead, and where several do; StorageError
-    where none fits because the system does not let it be read.
+    Raises SourceError where none or several fit; StorageError where none does because it may not be read.
     """
     claiming = _claims(path)
     if not claiming:
@@ -89,8 +88,7 @@ def open_source(
     """Open the checkpoint at `path` for listing and reading.
 
     Raises UsageError where there is nothing, `format` is unknown, or `step` or `item` does not apply, and
-    SourceError where it is damaged or of no known format, StorageError where the system does not let it be
-    read.
+    SourceError where it is damaged or of no known format, StorageError where it may not be read.
     """
     # A TensorFlow checkpoint is named by the prefix of its files' names.
     if not exists(path) and not _claims(path):

@@ -34,9 +34,7 @@ class ListedSource:
     def __init__(
         self, path: str, format: str, listing: Listing, rest: Callable[[], Listing] | None = None
     ) -> None:
-        """`rest`: what makes the listing of leaves, and of what reading them takes, when they are first asked
-        for; `listing` is then without them.
-        """
+        """`rest`: lists the leaves when they are first asked for; `listing` is then without them."""
         self.path, self.format = path, format
         self.step, self.item, self.metadata = listing.step, listing.item, listing.metadata
         self.details = listing.details

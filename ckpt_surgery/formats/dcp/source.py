@@ -363,8 +363,8 @@ def read(path: str, selection: Selection) -> Listing:
     for entry in index:
         added = _listed(entry)
         for text in added.leaves.keys() & leaves.keys():
-            what = f"`{shown(text[:200])}`: two leaves have this key"
-            raise damaged(what, "Rename one of them with torch.")
+            with about_key(added.leaves[text].key):
+                raise damaged("two leaves have this key", "Rename one of them with torch.")
         leaves |= added.leaves
         readers |= added.readers
     return Listing(leaves, files, readers=readers)

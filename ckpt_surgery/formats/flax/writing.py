@@ -62,17 +62,17 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     """One file, `flax_model.msgpack` or `options.file_name`: nested maps in the order of the leaves."""
     texts: list[tuple[int, bytearray]] = []  # all but elements, in runs of bytes with their offsets
     gaps: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    at, within = 0, False
+    at = 0
     # Flax has dicts in place of lists.
     for part in _tree_parts(nested((Key.of(leaf.key.names), leaf) for leaf in leaves)):
-        if isinstance(part, tuple):
+        if isinstance(part, bytes):
+            if not texts or texts[-1][0] + len(texts[-1][1]) < at:
+                texts.append((at, bytearray()))
+            texts[-1][1].extend(part)
+            at += len(part)
+        else:
             gaps[part[0]].append((at, part[1]))
-            at, within = at + part[1], False
-            continue
-        if not within:
-            texts.append((at, bytearray()))
-        texts[-1][1].extend(part)
-        at, within = at + len(part), True
+            at += part[1]
     arrays = {}
     for leaf in leaves:
         if leaf.spec is not None:

@@ -317,7 +317,8 @@ def _messages(view: FileView, at: int) -> Iterator[bytes]:
                 yield body
             elif kind == CONTINUATION and not marks & SHARED and len(body) >= 16:
                 offset, length = (int.from_bytes(body[i : i + 8], "little") for i in (0, 8))
-                blocks += [(offset, length)] if len(blocks) < MOST_BLOCKS else []
+                if len(blocks) < MOST_BLOCKS:
+                    blocks.append((offset, length))
 
 
 def _attribute(message: bytes, name: bytes) -> bytes | None:

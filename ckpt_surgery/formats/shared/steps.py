@@ -19,8 +19,6 @@ MOST_NAMES = 10
 """Names that a message lists at most."""
 _NO_MODEL = re.compile(r"(?:.*_)?opt(?:im|imizer)?(?:_(?:states?|params))?|rngs?")
 """Names of items that training programs save beside the item with the model."""
-
-
 STEP_NAME = re.compile(r"(?:.*_)?([0-9]{1,18})")
 """Name of the directory of a step: `[PREFIX_]DIGITS`."""
 

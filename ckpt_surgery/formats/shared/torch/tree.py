@@ -221,7 +221,7 @@ def _leaf(key: Key, value: object, saved: Saved, file: str, views: dict[str, Str
     raise damaged(f"is {what_is(value)}, which cannot be a leaf of a checkpoint", RESAVE)
 
 
-_EMPTY: Mapping[type, str] = {type(None): "None", dict: "Dict", list: "List", tuple: "Tuple"}
+_EMPTY = {type(None): "None", dict: "Dict", list: "List", tuple: "Tuple"}
 
 
 def check_unicode(text: str) -> None:
