@@ -1,4 +1,6 @@
-"""Flax's MessagePack files: one file, shards of a Hugging Face model, or a step among several.
+"""Flax's MessagePack files: `flax.serialization`, `flax.training.checkpoints`, Hugging Face, EasyLM.
+
+A checkpoint is one file, shards of a Hugging Face model, or a step among several.
 
 Source of the conventions: flax 0.12.8's `flax.training.checkpoints` (`<prefix><step>` in one directory, with
 multi-host arrays in `<prefix><step>_gda`; `checkpoint_` is the usual prefix), transformers' Flax models
@@ -119,16 +121,23 @@ def _steps_in(directory: str) -> dict[str, int | float]:
 
 
 def _steps(names: Iterable[str]) -> dict[str, dict[str, int | float]]:
-    """The numbers of steps by prefix and name; MOST_PREFIXES prefixes at most, the usual one first."""
+    """The numbers of everything that has the name of a step, by prefix and name.
+
+    The prefixes are sorted, the usual one first; beyond MOST_PREFIXES they are left out.
+    """
     steps: dict[str, dict[str, int | float]] = defaultdict(dict)
     for name in names:
         match = None if _NO_STEP.match(name) else _STEP_NAME.match(name)
         if match is not None:
-            value = float(match[2])
-            whole = int(match[2]) if match[2].lstrip("-").isdigit() else int(value)
-            steps[match[1]][name] = whole if value.is_integer() else value
+            steps[match[1]][name] = _number(match[2])
     prefixes = sorted(steps, key=lambda prefix: (prefix != USUAL_PREFIX, prefix))
     return {prefix: steps[prefix] for prefix in prefixes[:MOST_PREFIXES]}
+
+
+def _number(text: str) -> int | float:
+    """The number of a step: an integer where it is one; `1e400` is infinite."""
+    value = float(text)
+    return int(text) if text.lstrip("-").isdigit() else int(value) if value.is_integer() else value
 
 
 def _latest(steps: Mapping[str, int | float]) -> str:
