@@ -72,7 +72,10 @@ class DatabaseFiles:
 
 
 def make_index(values: Mapping[bytes, bytes | Chunk]) -> DatabaseFiles:
-    """Make a database: values are inline, or in files relative to it. Raises PlanError for long keys."""
+    """Make a database of values by key, in any order: bytes, or the places of bytes in files.
+
+    The files are relative to the database, and need not exist yet. Raises PlanError for too long a key.
+    """
     longest = max(values, key=len, default=b"")
     if len(longest) > MAX_KEY_BYTES:
         text = shown(shortened(longest.decode("utf-8", "backslashreplace"), 120))
@@ -91,10 +94,14 @@ def make_index(values: Mapping[bytes, bytes | Chunk]) -> DatabaseFiles:
         return Chunk(name, end - len(data), len(data))
 
     level = []
-    for key, value in sorted(values.items()):
-        place = append(value) if isinstance(value, bytes) and len(value) > INLINE_BYTES else value
+    for key in sorted(values):
+        place = values[key]
+        if isinstance(place, bytes) and len(place) > INLINE_BYTES:
+            place = append(place)
         level.append(TreeEntry(key, key, place, value_bytes=place.length if isinstance(place, Chunk) else 0))
-    level, height = _write_level(append, level, 0) if level else [], 0  # of the root: leaves have 0
+    height = 0  # of the root: leaves have 0
+    if level:
+        level = _write_level(append, level, height)
     while len(level) > 1:
         height += 1
         level = _write_level(append, level, height)
@@ -130,19 +137,25 @@ def _spans(entries: Sequence[TreeEntry], shared: Sequence[int], height: int) -> 
     """
     spans: list[slice] = []
     fixed = CHILD_BYTES if height else ENTRY_BYTES
-    start, total, seen = 0, HEADER_BYTES, set[str]()
+    least = 2 if height else 1
+    start, total, seen = 0, HEADER_BYTES, set[str | None]()
     for i, (entry, common) in enumerate(zip(entries, shared, strict=True)):
-        place = entry.place
-        size, file = len(entry.first) - common + fixed, None if isinstance(place, bytes) else place.file
-        size += len(place) if isinstance(place, bytes) else 0
-        for_file = 0 if file is None else len(encoded_path(file)) + 9  # three variable-length integers
-        total += size if file in seen else size + for_file
-        if total > NODE_BYTES and i - start >= (2 if height else 1):
+        place, size = entry.place, len(entry.first) - common + fixed
+        if isinstance(place, bytes):
+            size, file = size + len(place), None
+        else:
+            file = place.file
+        total += size if file in seen else size + _file_bytes(file)
+        if total > NODE_BYTES and i - start >= least:
             spans.append(slice(start, i))
-            start, total, seen = i, HEADER_BYTES + common + size + for_file, set()
-        if file is not None:
-            seen.add(file)
+            start, total, seen = i, HEADER_BYTES + common + size + _file_bytes(file), set()
+        seen.add(file)
     return [*spans, slice(start, len(entries))]
+
+
+def _file_bytes(file: str | None) -> int:
+    """Upper bound of what a data file adds to a node; None stands for an inline value."""
+    return 0 if file is None else len(encoded_path(file)) + 9  # three variable-length integers
 
 
 def encoded_path(path: str) -> bytes:
@@ -151,7 +164,10 @@ def encoded_path(path: str) -> bytes:
 
 
 def _node(entries: Sequence[TreeEntry], shared: Sequence[int], height: int, root: bool) -> bytes:
-    """A node of values, or of nodes one height less, in order; the `root` has no parent."""
+    """A node of values, if its height is 0, or of nodes that are one lower. `root`: it has no parent.
+
+    `shared`: what `shared_bytes` says of these entries' keys.
+    """
     skipped = 0 if root else common_bytes(entries[0].first, entries[-1].last)
     lengths, suffixes = _key_columns([entry.first for entry in entries], shared, skipped)
     places = [entry.place for entry in entries]
@@ -162,7 +178,8 @@ def _node(entries: Sequence[TreeEntry], shared: Sequence[int], height: int, root
         common = _varints([common_bytes(entry.first, entry.last) - skipped for entry in entries])
         return _framed(_NODE_MAGIC, (*head, common, suffixes, _references(entries, ranges, positions)))
     parts = (
-        *(*head, suffixes),
+        *head,
+        suffixes,
         _varints([len(place) if isinstance(place, bytes) else place.length for place in places]),
         bytes([isinstance(place, Chunk) for place in places]),
         _varints([positions[chunk.file] for chunk in ranges]),
@@ -218,7 +235,10 @@ def shared_bytes(keys: Sequence[bytes]) -> list[int]:
 
 
 def _key_columns(keys: Sequence[bytes], shared: Sequence[int], skipped: int) -> tuple[bytes, bytes]:
-    """Lengths of keys, and what is new in each; the parent stores the first `skipped` bytes of all."""
+    """The columns of a node's keys: lengths, and the bytes that a key does not share with the one before it.
+
+    The parent stores the first `skipped` bytes of every key.
+    """
     starts = [skipped, *shared[1:]]
     prefixes = _varints([start - skipped for start in starts[1:]])
     lengths = _varints([len(key) - start for key, start in zip(keys, starts, strict=True)])
@@ -227,7 +247,10 @@ def _key_columns(keys: Sequence[bytes], shared: Sequence[int], skipped: int) -> 
 
 
 def _file_table(files: set[str]) -> tuple[bytes, dict[str, int]]:
-    """A node's table of data files, all relative to the database, and the position of each in it."""
+    """A node's table of data files, and the position of each in it.
+
+    All paths are relative to the database, so that no node inherits a base path from another.
+    """
     named = sorted((encoded_path(file), file) for file in files)
     paths = [path for path, _ in named]
     if not paths:
