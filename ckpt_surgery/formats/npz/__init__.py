@@ -1,7 +1,8 @@
 """NumPy's `.npz`: one zip archive of `.npy` files, as `np.savez` and `np.savez_compressed` write it.
 
 Members that are not compressed are read by their places, deflated ones as streams. Archives are written
-without compression. Source of the format: `zip.members`, `npy`, and NumPy 2.4's `savez` and `load`."""
+without compression. Source of the format: `zip.members`, `npy`, and NumPy 2.4's `savez` and `load`.
+"""
 
 import json
 import os
@@ -73,10 +74,8 @@ def read(path: str, selection: Selection) -> Listing:
             if text == member.name:
                 what = f"{shown(name)}: `{shown(member.name[:200])}` is not a .npy file"
                 raise SourceError(what, hint="An .npz file holds nothing else; remove it from the archive.")
-            inflated, at = Inflated(member).within(file) if member.deflated else None, member.offset
             with with_path(f"{name}: {member.name[:200]}"):
-                read_at = inflated.read if inflated else lambda i, n, at=at: file.read(at + i, n)
-                array = npy.read_npy(read_at, member.size)
+                array = _array_in(file, member)
             leaf = leaves[text] = npy.leaf_of(text, array, name, None if member.deflated else member.offset)
             for chunk in leaf.manifest.chunks.values() if leaf.manifest is not None else ():
                 checks[chunk] = partial(_check, member, array.header_crc)
@@ -84,6 +83,12 @@ def read(path: str, selection: Selection) -> Listing:
                 readers[text] = Deflated(name, member, array, streams)
     metadata = metadata_of(archive.comment)
     return Listing(leaves, {name: file.stat}, metadata, readers=readers, checks=checks)
+
+
+def _array_in(file: OpenFile, member: ZipMember) -> npy.NpyArray:
+    if member.deflated:
+        return npy.read_npy(Inflated(member).within(file).read, member.size)
+    return npy.read_npy(lambda offset, length: file.read(member.offset + offset, length), member.size)
 
 
 def metadata_of(comment: bytes) -> Mapping[str, Any]:
@@ -115,7 +120,7 @@ class Streams:
             nearest = max(usable, key=lambda stream: stream.position, default=None)
             if nearest is not None:
                 self._parked.remove(nearest)
-        return nearest or Inflated(member)
+        return Inflated(member) if nearest is None else nearest
 
     def park(self, stream: Inflated) -> None:
         """Keep a stream for later; beyond PARKED of them the oldest is dropped."""
@@ -139,8 +144,8 @@ class Deflated:
         if not region.size:
             return np.empty(region.shape, array.spec.dtype)
         order = array.codec.permutation
-        start, shape = ([values[axis] for axis in order] for values in (region.starts, array.spec.shape))
-        index = ravelled(start, tuple(shape))
+        start = (region.starts[axis] for axis in order)
+        index = ravelled(start, tuple(array.spec.shape[axis] for axis in order))
         first_byte = array.data + index * array.spec.dtype.itemsize  # of the region, in the member
         with opened(self.file, files[self.file]) as file:
             stream = self.streams.take(member, first_byte)

@@ -84,7 +84,11 @@ class NpyArray:
 
 
 def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
-    """The header of a file of `size` bytes, and a single string. `read`(offset, length) goes forwards."""
+    """The header of a file of `size` bytes, and the text if it is a single string.
+
+    `read`: (offset, length) → the file's bytes; it is called for one piece after another, which do not
+    overlap.
+    """
     begin = read(0, min(size, 128))  # all of the header of an array of few axes
     length = _header_length(begin, size)
     if length > len(begin):
@@ -129,7 +133,10 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
 
 
 def npy_header(description: str, shape: Shape) -> bytes:
-    """The header of an array in C order as NumPy writes it: elements begin at a multiple of 64."""
+    """The header of an array in C order as NumPy writes it: the elements begin at a multiple of 64.
+
+    `description`: that of the dtype, as in DESCRIPTIONS.
+    """
     written = io.BytesIO()
     fields = {"descr": description, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(written, fields)
@@ -159,7 +166,10 @@ def _header_length(head: bytes, size: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _parse(header: bytes, version: int) -> tuple[Shape, bool, str]:
-    """Shape, whether in Fortran order, and the description of the type in a header; empty for records."""
+    """Shape, order and description of the type from the dictionary of a header, which many arrays share.
+
+    The description is empty for records.
+    """
     try:
         text = header.decode("utf-8" if version == 3 else "latin-1")
         # Python 2 wrote long integers with an L, as in (3L, 4L).

@@ -15,11 +15,12 @@ miniz write: local headers with zip64 sizes for every member, or with a data des
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from struct import Struct, unpack_from
 
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import DAMAGED, damaged
 from ckpt_surgery.storage.reading import OpenFile
@@ -73,7 +74,7 @@ MOST_GAIN = 1032
 """Largest number of bytes that one deflated byte can become: 258 for every two bits."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class ZipMember:
     """One file of an archive."""
 
@@ -95,13 +96,19 @@ class ZipMember:
 
 
 class Archive(dict[str, ZipMember]):
-    """The members by name in the directory's order, checked; without entries of empty directories."""
+    """The members of an archive by their names, in the order of its directory.
+
+    They were checked against their local headers. Entries of empty directories are left out.
+    """
 
     comment = b""
 
 
 def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Archive:
-    """The members: two short reads for each, one of the end with a comment of at most `most_comment`."""
+    """The members of an archive: two short reads for each.
+
+    `most_comment`: bytes of the comment at its end at most, which are read with the end.
+    """
     count, directory, length, comment = _read_end(file, END_FIELDS.size + most_comment)
     entries = list(_entries(file, file.read(directory, length)))
     if len(entries) != count:
@@ -111,7 +118,10 @@ def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Arch
     if starts[0] != 0:
         raise wrong(file, f"{starts[0]} bytes lie before its first member")
     # Each must end before the next one begins.
-    at = {e[0].offset: _located(file, *e, limit) for e, limit in zip(placed, starts[1:], strict=True)}
+    at = {
+        header.offset: _located(file, header, flags, limit)
+        for (header, flags), limit in zip(placed, starts[1:], strict=True)
+    }
     members = [at[header.offset] for header, _ in entries]
     for name, times in Counter(member.name for member in members).items():
         if times > 1:
@@ -125,7 +135,10 @@ def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Arch
 
 
 def _read_end(file: OpenFile, longest: int) -> tuple[int, int, int, bytes]:
-    """The end record: number of entries, offset and length of the directory before it, and comment."""
+    """The record at the end of the file: number of entries, place and length of the directory, comment.
+
+    The directory must end where the record begins.
+    """
     size = file.stat.size
     tail = file.read(size - min(size, longest), min(size, longest))
     at = tail.rfind(END)
@@ -222,7 +235,10 @@ def _widened(file: OpenFile, extra: bytes, numbers: Sequence[int]) -> tuple[int,
 
 
 def _located(file: OpenFile, member: ZipMember, flags: int, limit: int) -> ZipMember:
-    """A member by its bytes' offset, from its header's, which must agree; it must end by `limit`."""
+    """The member with the offset of its bytes in place of its header's.
+
+    Raises SourceError unless its own header agrees with the directory and its bytes end by `limit`.
+    """
 
     def disagrees(what: str) -> SourceError:
         said = f"({member.size} bytes in {member.stored}, CRC-32 {member.crc:08x})"
@@ -293,13 +309,17 @@ class Inflated:
         self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
 
     def read_into(self, file: OpenFile, offset: int, buffer: memoryview) -> None:
-        """Fill the buffer from `offset` on, which is not before `position`; bytes before it are dropped."""
+        """Fill the buffer with the member's bytes from `offset` on, which is not before `position`.
+
+        Bytes before `offset` are inflated and dropped.
+        """
         assert self.position <= offset
-        done = self.position - offset
+        while self.position < offset:
+            self._next(file, offset - self.position)
+        done = 0
         while done < len(buffer):
-            piece = self._next(file, len(buffer) - done if done >= 0 else -done)
-            if done >= 0:
-                buffer[done : done + len(piece)] = piece
+            piece = self._next(file, len(buffer) - done)
+            buffer[done : done + len(piece)] = piece
             done += len(piece)
 
     def within(self, file: OpenFile) -> OpenFile:

@@ -54,7 +54,8 @@ class PlacedMember:
         about, extra = self._about(crc, self.size, self.size, self.header)
         mode = 0o600 << 16  # a file that its owner may read and write, as zipfile says
         rest = (0, 0, 0, mode, _narrow(self.header))
-        return layout.CENTRAL_FIELDS.pack(layout.CENTRAL, about[0], *about, *rest) + self.raw_name + extra
+        made_by = about[0]  # the version of the writer: what readers need
+        return layout.CENTRAL_FIELDS.pack(layout.CENTRAL, made_by, *about, *rest) + self.raw_name + extra
 
     def _about(self, crc: int, *numbers: int) -> tuple[tuple[int, ...], bytes]:
         """What header and entry have in common, and the extra field with those numbers that are too large."""
@@ -72,18 +73,23 @@ def _narrow(number: int) -> int:
 
 
 def archived(name: str, members: Sequence[FilePlan], comment: bytes = b"") -> FilePlan:
-    """The archive of these files, one after another. Sealing reads them back for their CRC-32."""
+    """The archive with this name of these files: not compressed, one after another, in this order.
+
+    It is none before it is sealed, which reads the members back for their CRC-32.
+    """
     places: list[PlacedMember] = []
     pieces: list[tuple[int, bytes | bytearray]] = []
     arrays: dict[str, PlacedArray] = {}
     for member in members:
         place = PlacedMember(member.name.encode(), places[-1].stop if places else 0, member.size)
         places.append(place)
+        start = place.start
         pieces.append((place.header, place.local_header(0)))
-        pieces.extend((place.start + offset, data) for offset, data in member.pieces)
-        arrays |= {text: array.moved(place.start) for text, array in member.arrays.items()}
-    start, end = _archive_end(places, [0] * len(places), comment)
-    return FilePlan(name, start + len(end), pieces, arrays, lambda written: _seal(written, places, comment))
+        pieces.extend((start + offset, data) for offset, data in member.pieces)
+        arrays |= {text: array.moved(start) for text, array in member.arrays.items()}
+    directory, end = _archive_end(places, [0] * len(places), comment)
+    size = directory + len(end)
+    return FilePlan(name, size, pieces, arrays, lambda written: _seal(written, places, comment))
 
 
 def _seal(written: OpenFile, places: Sequence[PlacedMember], comment: bytes) -> Pieces:
