@@ -2,10 +2,12 @@
 
 Source of the format: torch.distributed.checkpoint (2.2 to 2.13), its classes in .metadata and .filesystem,
 and what Megatron-LM's planner adds. `.metadata` is a pickle that says which chunks every tensor has, and
-where they are: each is what `torch.save` writes, an archive within a file. What is not a tensor is one, too.
+where they are: each is what `torch.save` writes, an archive within a file. What is not a tensor is such an
+archive too.
 
 A data file is a sequence of zip archives, whose headers lie at their beginnings and ends. The end of one and
-the beginning of the next are read together, and so are archives that are short."""
+the beginning of the next are read together, and so are archives that are short.
+"""
 
 import os
 from collections import defaultdict
@@ -27,11 +29,9 @@ from ckpt_surgery.formats.registry import Listing, Reader, Selection
 from ckpt_surgery.formats.shared.boxes import MOST_AXES, Box, Boxes, check_shape, check_tiling, on_grid
 from ckpt_surgery.formats.shared.torch import globals as words
 from ckpt_surgery.formats.shared.torch import tree
-from ckpt_surgery.formats.shared.torch.globals import RESAVE, Tensor, what_is
-from ckpt_surgery.formats.shared.torch.tree import MOST_DEPTH, TEXT_GAIN, TEXT_SLACK, check_unicode
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.zip.members import LOCAL, read_archive
-from ckpt_surgery.storage.failures import about_key, damaged, one_line, with_path
+from ckpt_surgery.storage.failures import about_key, damaged, one_line, with_key, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_directory, real_path
 from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile, opened, stat_within
@@ -132,14 +132,18 @@ Places = Mapping[tuple[str, Shape | None], Chunk]
 
 
 def read_index(root: object, metadata_bytes: int) -> list[Stored]:
-    """Entries in the checkpoint's order, by the root of the pickle, whose length bounds that of all keys."""
+    """Entries of a checkpoint, in its own order.
+
+    `root`: the unpickled metadata. `metadata_bytes`: length of the pickle, which bounds the length of all
+    keys. Raises SourceError with the name of the first entry that is not right.
+    """
     fields = _fields(root, ROOTS, "the metadata")
     entries, paths = fields.get("state_dict_metadata"), fields.get("planner_data")
     if type(entries) is not dict or not all(type(name) is str for name in entries):
         raise damaged("`state_dict_metadata` is not a dictionary by names")
     places = _places(fields.get("storage_data"))
     stored_entries: list[Stored] = []
-    room = TEXT_SLACK + TEXT_GAIN * metadata_bytes
+    room = tree.TEXT_SLACK + tree.TEXT_GAIN * metadata_bytes
     for name, entry in entries.items():
         with about_key(Key.of([name[:200]])):
             key = _key(name, paths if type(paths) is dict else {}, room)
@@ -157,17 +161,17 @@ def _fields(value: object, names: tuple[str, ...], what: str) -> Mapping[str | i
 
 def _key(name: str, paths: Mapping[object, object], room: int) -> Key:
     """The key of a name: its path in the tree that was saved, or the name split on `/` where none is told."""
-    check_unicode(name)
+    tree.check_unicode(name)
     path = paths.get(name, tuple(name.split("/")))
     parts = path if type(path) is tuple else ()
     if not parts or not all(type(part) is str or words.is_number(part) for part in parts):
         raise damaged("its path in `planner_data` does not consist of names and indices")
-    if len(parts) > MOST_DEPTH and name in paths:
-        raise damaged(f"is nested more than {MOST_DEPTH} deep")
+    if len(parts) > tree.MOST_DEPTH and name in paths:
+        raise damaged(f"is nested more than {tree.MOST_DEPTH} deep")
     if sum(len(part) + 1 for part in parts if type(part) is str) > room:
         raise damaged("its keys are longer together than its size allows")
     key = Key(tuple(map(str, parts)), tuple(type(part) is int for part in parts))
-    check_unicode(key.text)
+    tree.check_unicode(key.text)
     return key
 
 
@@ -193,7 +197,7 @@ def _place(value: object) -> Chunk:
         raise damaged("its place is not a file, an offset and a length")
     if file in ("", ".", "..") or set(file) & set("/\\\0") or len(file) > 255:
         raise damaged(f"should be in `{shown(file[:200])}`, which is not a plain file name")
-    check_unicode(file)
+    tree.check_unicode(file)
     transforms = fields.get("transform_descriptors")
     if transforms:
         listed = few([shown(str(name)[:50]) for name in transforms]) if type(transforms) is list else "some"
@@ -254,7 +258,10 @@ TOGETHER = 1024
 
 
 def read_contents(directory: str, index: Sequence[Stored]) -> dict[str, FileStat]:
-    """Read the contents of all entries from the data files, of which it returns size and time by path."""
+    """Read the contents of all entries from the data files; returns the files' sizes and times by path.
+
+    Raises SourceError with the key of the first tensor that is not as the index says.
+    """
     by_file: dict[str, list[tuple[Stored, StoredPart]]] = defaultdict(list)
     for entry in index:
         for part in entry.parts:
@@ -282,12 +289,12 @@ def read_contents(directory: str, index: Sequence[Stored]) -> dict[str, FileStat
                     leaves = entry.content.leaves
                 except SourceError as error:  # it asks for other things than plain values and tensors
                     why = f"is a Python object that is not read: {one_line(error)[:500]}"
-                    entry.content, leaves = Unreadable(why, RESAVE), {}
+                    entry.content, leaves = Unreadable(why, words.RESAVE), {}
                 leaf_room += size - len(leaves)
                 text_room += tree.TEXT_GAIN * size - sum(map(len, leaves))
                 if leaf_room < 0 or text_room < 0:
                     what = "all objects up to here have more leaves together than their size allows"
-                    raise damaged(f"{shown(path)}: {what}", RESAVE)
+                    raise damaged(f"{shown(path)}: {what}", words.RESAVE)
     return files
 
 
@@ -296,8 +303,8 @@ def _chunk(
 ) -> Manifest | Reader:
     """A chunk of a tensor. Raises SourceError where it is not what the index says."""
     wanted = ArraySpec(part.region.shape, dtype)
-    stored = ArraySpec(value.shape, value.dtype) if isinstance(value, Tensor) else what_is(value)
-    if not isinstance(value, Tensor) or stored != wanted:
+    stored = ArraySpec(value.shape, value.dtype) if isinstance(value, words.Tensor) else words.what_is(value)
+    if not isinstance(value, words.Tensor) or stored != wanted:
         what = f"its chunk of {list(wanted.shape)} at {list(part.region.starts)} is {wanted}"
         raise damaged(f"{what}, but {shown(path)} has {stored} at byte {part.place.offset}")
     return tree.stored_tensor(value, saved, path)
@@ -350,8 +357,9 @@ def read(path: str, selection: Selection) -> Listing:
         raise SourceError(f"{shown(metadata)} does not exist", hint=UNFINISHED)
     check_link(metadata, real_path(path))
     with opened(metadata) as file:
-        if file.stat.size > (most := tree.MOST_PICKLE_BYTES):
-            raise damaged(f"{shown(metadata)} has {file.stat.size} bytes; {most} is the limit")
+        if file.stat.size > tree.MOST_PICKLE_BYTES:
+            limit = f"{tree.MOST_PICKLE_BYTES} is the limit"
+            raise damaged(f"{shown(metadata)} has {file.stat.size} bytes; {limit}")
         data = file.read(0, file.stat.size)
     with with_path(path):
         root = load(data, VOCABULARY, METADATA)
@@ -362,9 +370,10 @@ def read(path: str, selection: Selection) -> Listing:
     readers: dict[str, Reader] = {}
     for entry in index:
         added = _listed(entry)
-        for text in added.leaves.keys() & leaves.keys():
-            with about_key(added.leaves[text].key):
-                raise damaged("two leaves have this key", "Rename one of them with torch.")
+        for text, leaf in added.leaves.items():
+            if text in leaves:
+                twice = SourceError("two leaves have this key", hint="Rename one of them with torch.")
+                raise with_key(leaf.key, twice)
         leaves |= added.leaves
         readers |= added.readers
     return Listing(leaves, files, readers=readers)
@@ -381,9 +390,13 @@ def _listed(entry: Stored) -> Listing:
     boxes = [Box(part.region, part.content) for part in entry.parts if part.content is not None]
     manifest = on_grid(spec, boxes) if spec.size else contiguous(spec, "", 0)
     leaf = Leaf(key, LeafKind.ARRAY, spec, manifest)
-    return Listing({key.text: leaf}, readers={} if manifest else {key.text: Boxes(spec, boxes)})
+    readers = {key.text: Boxes(spec, boxes)} if manifest is None else {}
+    return Listing({key.text: leaf}, readers=readers)
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
-    """Those of all files in the directory, by relative path, that no rank writes: kept by `--overwrite`."""
+    """Files that no rank writes, out of `names`: relative paths of all files in the directory.
+
+    `--overwrite` refuses to delete them. A rank writes a data file even if nothing is in it.
+    """
     return [name for name in names if name != METADATA and ("/" in name or not name.endswith(DATA_SUFFIX))]

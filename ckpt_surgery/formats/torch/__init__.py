@@ -26,7 +26,10 @@ _SHARD = re.compile(rf"\A(?:{'|'.join(MODELS)})-(\d+)-of-(\d+)\.bin\Z")
 
 
 def _begins(file: OpenFile) -> bool:
-    """Whether a file, not of a distributed checkpoint, is a zip archive with torch's members or suffix."""
+    """Whether a file is a zip archive with PyTorch's members, or with its suffix; damaged ones too.
+
+    The files of a distributed checkpoint, which consist of such archives, are none.
+    """
     first = first_name(file)
     if first is None or file.path.endswith(DISTRIBUTED):
         return False

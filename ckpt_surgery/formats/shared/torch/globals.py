@@ -1,6 +1,8 @@
 """The names that a pickle of tensors can use: storages, dtypes, and torch's functions that rebuild tensors.
 
 Each function here stands for one of torch's, and makes an inert value from arguments that it has checked.
+Pickles of other things have a `Vocabulary` of their own.
+
 Source of the format: what torch's serialization.py, _utils.py and _tensor.py (2.13) write and read.
 """
 

@@ -175,11 +175,8 @@ def _new(machine: _Machine, argument: Any) -> None:
     """NEWOBJ: makes an instance of the class that lies beneath a tuple of arguments."""
     arguments = machine.pop()
     factory = machine.pop()
-    if (
-        not isinstance(factory, words.Global)
-        or factory.name not in machine.vocabulary.records
-        or arguments != ()
-    ):
+    records = machine.vocabulary.records
+    if not isinstance(factory, words.Global) or factory.name not in records or arguments != ():
         _refuse_instance(factory)
     machine.push(words.Record(factory.name, {}))
 
@@ -203,9 +200,8 @@ def _build(machine: _Machine, argument: Any) -> None:
     if type(target) is words.Record and type(state) in (dict, tuple):
         target.fields.update(state if type(state) is dict else enumerate(state))
     elif type(target) is not dict or type(state) is not dict:
-        raise damaged(
-            f"it sets attributes of {words.what_is(target)} by {words.what_is(state)}", words.RESAVE
-        )
+        what = f"it sets attributes of {words.what_is(target)} by {words.what_is(state)}"
+        raise damaged(what, words.RESAVE)
     machine.push(target)
 
 
