@@ -100,7 +100,7 @@ FOREIGN: Mapping[str, str] = {
 
 
 def format_for(name: str) -> str | None:
-    """The format, also if only read, with the longest suffix that a name ends with; None without one."""
+    """The format with the longest suffix that a name ends with, also one that is only read; None: none."""
     suffixes = {suffix.lower(): known.name for known in formats().values() for suffix in known.suffixes}
     return _by_suffix(name, suffixes)
 
@@ -116,7 +116,7 @@ def _by_suffix(name: str, suffixes: Mapping[str, str]) -> str | None:
 
 
 def check_name(path: str) -> None:
-    """Raise UsageError for a destination whose name is that of something not written here."""
+    """Raise UsageError for a destination that is named like something that cannot be written here."""
     name = os.path.basename(urls.absolute(path))
     what = promised(name)
     if what is not None and format_for(name) not in writable():

@@ -258,10 +258,7 @@ TOGETHER = 1024
 
 
 def read_contents(directory: str, index: Sequence[Stored]) -> dict[str, FileStat]:
-    """Read the contents of all entries from the data files; returns the files' sizes and times by path.
-
-    Raises SourceError with the key of the first tensor that is not as the index says.
-    """
+    """Read what all entries hold from the data files; returns the sizes and times of these by path."""
     by_file: dict[str, list[tuple[Stored, StoredPart]]] = defaultdict(list)
     for entry in index:
         for part in entry.parts:
@@ -395,8 +392,5 @@ def _listed(entry: Stored) -> Listing:
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
-    """Files that no rank writes, out of `names`: relative paths of all files in the directory.
-
-    `--overwrite` refuses to delete them. A rank writes a data file even if nothing is in it.
-    """
+    """Files that no rank writes, out of all in the directory; `--overwrite` refuses to delete them."""
     return [name for name in names if name != METADATA and ("/" in name or not name.endswith(DATA_SUFFIX))]

@@ -1,6 +1,4 @@
-"""Flax's MessagePack files: `flax.serialization`, `flax.training.checkpoints`, Hugging Face, EasyLM.
-
-A checkpoint is one file, shards of a Hugging Face model, or a step among several.
+"""Flax's MessagePack files: one file, shards of a Hugging Face model, or a step among several.
 
 Source of the conventions: flax 0.12.8's `flax.training.checkpoints` (`<prefix><step>` in one directory, with
 multi-host arrays in `<prefix><step>_gda`; `checkpoint_` is the usual prefix), transformers' Flax models
@@ -121,10 +119,7 @@ def _steps_in(directory: str) -> dict[str, int | float]:
 
 
 def _steps(names: Iterable[str]) -> dict[str, dict[str, int | float]]:
-    """The numbers of everything that has the name of a step, by prefix and name.
-
-    The prefixes are sorted, the usual one first; beyond MOST_PREFIXES they are left out.
-    """
+    """The numbers of steps by prefix and name; MOST_PREFIXES prefixes at most, the usual one first."""
     steps: dict[str, dict[str, int | float]] = defaultdict(dict)
     for name in names:
         match = None if _NO_STEP.match(name) else _STEP_NAME.match(name)

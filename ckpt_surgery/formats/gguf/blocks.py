@@ -46,22 +46,49 @@ class TensorType:
         return self.length > 1
 
 
-_PLAIN = (
-    *((0, "F32", "float32"), (1, "F16", "float16"), (24, "I8", "int8"), (25, "I16", "int16")),
-    *((26, "I32", "int32"), (27, "I64", "int64"), (28, "F64", "float64"), (30, "BF16", "bfloat16")),
-)
-_QUANTIZED = (
-    *((2, "Q4_0", 32, 18), (3, "Q4_1", 32, 20), (6, "Q5_0", 32, 22), (7, "Q5_1", 32, 24)),
-    *((8, "Q8_0", 32, 34), (9, "Q8_1", 32, 40), (10, "Q2_K", 256, 84), (11, "Q3_K", 256, 110)),
-    *((12, "Q4_K", 256, 144), (13, "Q5_K", 256, 176), (14, "Q6_K", 256, 210), (15, "Q8_K", 256, 292)),
-    *((16, "IQ2_XXS", 256, 66), (17, "IQ2_XS", 256, 74), (18, "IQ3_XXS", 256, 98), (19, "IQ1_S", 256, 50)),
-    *((20, "IQ4_NL", 32, 18), (21, "IQ3_S", 256, 110), (22, "IQ2_S", 256, 82), (23, "IQ4_XS", 256, 136)),
-    *((29, "IQ1_M", 256, 56), (34, "TQ1_0", 256, 54), (35, "TQ2_0", 256, 66), (39, "MXFP4", 32, 17)),
-    *((40, "NVFP4", 64, 36), (41, "Q1_0", 128, 18)),
-)
+_PLAIN = {
+    0: ("F32", "float32"),
+    1: ("F16", "float16"),
+    24: ("I8", "int8"),
+    25: ("I16", "int16"),
+    26: ("I32", "int32"),
+    27: ("I64", "int64"),
+    28: ("F64", "float64"),
+    30: ("BF16", "bfloat16"),
+}
+
+_QUANTIZED = {
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34),
+    9: ("Q8_1", 32, 40),
+    10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210),
+    15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136),
+    29: ("IQ1_M", 256, 56),
+    34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36),
+    41: ("Q1_0", 128, 18),
+}
+
 TYPES: Mapping[int, TensorType] = {
-    **{n: TensorType(name, DTYPES[of], 1, DTYPES[of].itemsize) for n, name, of in _PLAIN},
-    **{n: TensorType(name, DTYPES["float32"], *block) for n, name, *block in _QUANTIZED},
+    **{n: TensorType(name, DTYPES[of], 1, DTYPES[of].itemsize) for n, (name, of) in _PLAIN.items()},
+    **{number: TensorType(name, DTYPES["float32"], *block) for number, (name, *block) in _QUANTIZED.items()},
 }
 """Every type by its number in files. The numbers that are missing were never in use, or are not any more."""
 BLOCKS: Mapping[str, TensorType] = {type.name: type for type in TYPES.values() if type.quantized}
@@ -71,7 +98,7 @@ UNDECODED = frozenset({"Q8_1", "Q8_K", "Q1_0"})
 
 
 def grid_of(shape: Shape, length: int) -> Shape:
-    """Shape of chunks that follow each other: whole blocks of `length`, CHUNK elements at most."""
+    """The shape of chunks of whole blocks of `length`, contiguous in the file, of CHUNK elements at most."""
     grid, room = [1] * len(shape), CHUNK
     for axis in reversed(range(len(shape))):
         unit = length if axis == len(shape) - 1 else 1
@@ -85,7 +112,10 @@ def grid_of(shape: Shape, length: int) -> Shape:
 
 @dataclass(frozen=True, eq=False)
 class BlockChunks(Mapping[Shape, Chunk]):
-    """The chunks of an array by index, each made when it is asked for: there can be very many."""
+    """The chunks of an array by their indices, each made when it is asked for: there can be very many.
+
+    None is missing, and only indices of the grid are asked for.
+    """
 
     file: str
     offset: int
@@ -123,7 +153,10 @@ def unreadable(name: str) -> Unreadable | None:
 
 
 def read_blocks(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
-    """A region, float32[…], decoding only its blocks. Memory: the region; one chunk, stored and decoded."""
+    """A region, not empty, of an array of blocks, float32[…]. Decodes only blocks with elements of it.
+
+    Memory: the region, and one chunk, stored and decoded; all stored ones if they are in an object store.
+    """
     name = manifest.codec.name
     type = BLOCKS[name]
     grid = [*manifest.chunk_shape[:-1], manifest.chunk_shape[-1] // type.length]
@@ -141,7 +174,10 @@ def read_blocks(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
 
 
 def dequantized(name: str, blocks: np.ndarray) -> np.ndarray:
-    """The elements of uint8[…, bytes of a block] as float32[blocks, elements]. Raises MissingLibraryError."""
+    """The elements of blocks, uint8[…, bytes of a block], as float32[blocks, elements of a block].
+
+    Scales that are NaN or infinite give what multiplication gives. Raises MissingLibraryError.
+    """
     with report_missing(LIBRARY, f"{name} needs the package {LIBRARY}"):
         from gguf import quants
     type, decoder = BLOCKS[name], getattr(quants, name)

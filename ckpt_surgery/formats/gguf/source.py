@@ -3,7 +3,8 @@
 Source of the format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, and what gguf 0.19 writes:
 magic, version, number of tensors and of entries; entries; tensors; padding; the tensors' bytes. A text is a
 length of 8 bytes and so many bytes of UTF-8; an array is the number of a type, a length of 8 bytes, and its
-values. Memory is bounded: every length is checked before anything is read."""
+values. Memory is bounded: every length is checked before anything is read.
+"""
 
 import os
 import struct
@@ -121,7 +122,10 @@ class Cursor:
 
 
 def value(cursor: Cursor, name: str, type: int, depth: int = 0) -> Any:
-    """The next value of an entry as JSON has it; if long, its type and length. `depth`: arrays around it."""
+    """The value that comes next, as JSON has it: for what is long, its type and length.
+
+    `name` is that of the entry, for messages; `type` the number of its type; `depth` the arrays around it.
+    """
     if type == _TEXT:
         length = cursor.number("Q")
         if length <= MOST_TEXT_BYTES:
@@ -293,9 +297,10 @@ def read(path: str, selection: Selection) -> Listing:
     files += [_read_part(directory, other, i, count, unread) for i, other in enumerate(others, 2)]
     leaves: dict[str, Leaf] = {}
     for file in files:
-        for text in file.leaves.keys() & leaves.keys():
-            paths = [shown(path) for one in files if text in one.leaves for path in one.files]
-            raise damaged(f"`{shown(text[:200])}` is in {' and in '.join(paths)}")
+        twice = next((text for text in file.leaves if text in leaves), None)
+        if twice is not None:
+            paths = [shown(path) for one in files if twice in one.leaves for path in one.files]
+            raise damaged(f"`{shown(twice[:200])}` is in {' and in '.join(paths)}")
         leaves |= file.leaves
     metadata = files[0].metadata
     with with_path(os.path.join(directory, name)):

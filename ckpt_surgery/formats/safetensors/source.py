@@ -37,14 +37,28 @@ PACKED = "F4"
 
 DTYPES: Mapping[str, np.dtype[Any]] = {
     code: dtypes.DTYPES[name]
-    for code, name in (
-        *(("BOOL", "bool"), ("U8", "uint8"), ("I8", "int8"), ("U16", "uint16"), ("I16", "int16")),
-        *(("U32", "uint32"), ("I32", "int32"), ("U64", "uint64"), ("I64", "int64")),
-        *(("F4", "float4_e2m1fn"), ("F8_E4M3", "float8_e4m3fn"), ("F8_E4M3FNUZ", "float8_e4m3fnuz")),
-        *(("F8_E5M2", "float8_e5m2"), ("F8_E5M2FNUZ", "float8_e5m2fnuz"), ("F8_E8M0", "float8_e8m0fnu")),
-        *(("F16", "float16"), ("BF16", "bfloat16"), ("F32", "float32"), ("F64", "float64")),
-        ("C64", "complex64"),
-    )
+    for code, name in {
+        "BOOL": "bool",
+        "U8": "uint8",
+        "I8": "int8",
+        "U16": "uint16",
+        "I16": "int16",
+        "U32": "uint32",
+        "I32": "int32",
+        "U64": "uint64",
+        "I64": "int64",
+        "F4": "float4_e2m1fn",
+        "F8_E4M3": "float8_e4m3fn",
+        "F8_E4M3FNUZ": "float8_e4m3fnuz",
+        "F8_E5M2": "float8_e5m2",
+        "F8_E5M2FNUZ": "float8_e5m2fnuz",
+        "F8_E8M0": "float8_e8m0fnu",
+        "F16": "float16",
+        "BF16": "bfloat16",
+        "F32": "float32",
+        "F64": "float64",
+        "C64": "complex64",
+    }.items()
 }
 """Dtypes by their names in the header."""
 CODES: Mapping[np.dtype[Any], str] = {dtype: code for code, dtype in DTYPES.items() if code != PACKED}
@@ -96,9 +110,9 @@ def _read_file(directory: str, name: str) -> Listing:
             if size < safetensors.PREFIX_BYTES:
                 raise damaged(f"{size} bytes are too few for a safetensors file")
             if length > safetensors.MOST_HEADER_BYTES:
-                what = f"it says that its header has {length} bytes; safetensors allows"
-                hint = "It is damaged, or not a safetensors file."
-                raise SourceError(f"{what} {safetensors.MOST_HEADER_BYTES}", hint=hint)
+                limit = f"safetensors allows {safetensors.MOST_HEADER_BYTES}"
+                what = f"it says that its header has {length} bytes; {limit}"
+                raise SourceError(what, hint="It is damaged, or not a safetensors file.")
             if data > size:
                 follow = size - safetensors.PREFIX_BYTES
                 raise damaged(f"it says that its header has {length} bytes, and {follow} follow")

@@ -61,7 +61,7 @@ def _file(
 
 
 def header_bytes(tensors: Iterable[TensorEntry], metadata: Mapping[str, str], least: int = 0) -> bytes:
-    """Length and header, padded to a multiple of 8, and to `least` bytes in all."""
+    """The length and the header of a file, padded to a multiple of 8 bytes, and to `least` bytes in all."""
     about: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     for tensor in tensors:
         code, offsets = CODES[tensor.spec.dtype], [tensor.start, tensor.stop]
@@ -76,7 +76,11 @@ def _data_bytes(tensors: Tensors) -> int:
 
 
 def tensors_by_file(leaves: Sequence[Leaf], shard_size: int | None) -> list[Tensors]:
-    """The tensors of each file, filled in the leaves' order up to `shard_size` bytes; None: one file."""
+    """The tensors of each file of a checkpoint. The files are filled in the order of the leaves.
+
+    `shard_size`: bytes of tensors per file at most, though a larger tensor has a file of its own. None: one
+    file.
+    """
     most = math.inf if shard_size is None else shard_size
     groups: list[list[Leaf]] = [[]]
     room = most
@@ -102,7 +106,7 @@ def _placed(leaves: Iterable[Leaf]) -> Tensors:
 
 
 def metadata_texts(options: SinkOptions) -> dict[str, str]:
-    """The custom metadata as text or its JSON, and what readers expect. Raises UsageError."""
+    """The custom metadata as texts or JSON; with a history, what readers expect too. Raises UsageError."""
     try:
         texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.metadata.items()}
         "".join((*texts, *texts.values())).encode()

@@ -133,10 +133,7 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
 
 
 def npy_header(description: str, shape: Shape) -> bytes:
-    """The header of an array in C order as NumPy writes it: the elements begin at a multiple of 64.
-
-    `description`: that of the dtype, as in DESCRIPTIONS.
-    """
+    """The header of an array in C order as NumPy writes it: the elements begin at a multiple of 64."""
     written = io.BytesIO()
     fields = {"descr": description, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(written, fields)
@@ -166,10 +163,7 @@ def _header_length(head: bytes, size: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _parse(header: bytes, version: int) -> tuple[Shape, bool, str]:
-    """Shape, order and description of the type from the dictionary of a header, which many arrays share.
-
-    The description is empty for records.
-    """
+    """Shape, whether in Fortran order, and the description of the type in a header; empty for records."""
     try:
         text = header.decode("utf-8" if version == 3 else "latin-1")
         # Python 2 wrote long integers with an L, as in (3L, 4L).

@@ -26,10 +26,7 @@ _SHARD = re.compile(rf"\A(?:{'|'.join(MODELS)})-(\d+)-of-(\d+)\.bin\Z")
 
 
 def _begins(file: OpenFile) -> bool:
-    """Whether a file is a zip archive with PyTorch's members, or with its suffix; damaged ones too.
-
-    The files of a distributed checkpoint, which consist of such archives, are none.
-    """
+    """Whether a file is a zip archive with torch's members or suffix, but not a distributed checkpoint's."""
     first = first_name(file)
     if first is None or file.path.endswith(DISTRIBUTED):
         return False

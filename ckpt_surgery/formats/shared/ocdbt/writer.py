@@ -164,10 +164,7 @@ def encoded_path(path: str) -> bytes:
 
 
 def _node(entries: Sequence[TreeEntry], shared: Sequence[int], height: int, root: bool) -> bytes:
-    """A node of values, if its height is 0, or of nodes that are one lower. `root`: it has no parent.
-
-    `shared`: what `shared_bytes` says of these entries' keys.
-    """
+    """A node of values, or of nodes that are one lower, in order. `root`: whether it has no parent."""
     skipped = 0 if root else common_bytes(entries[0].first, entries[-1].last)
     lengths, suffixes = _key_columns([entry.first for entry in entries], shared, skipped)
     places = [entry.place for entry in entries]
@@ -235,10 +232,7 @@ def shared_bytes(keys: Sequence[bytes]) -> list[int]:
 
 
 def _key_columns(keys: Sequence[bytes], shared: Sequence[int], skipped: int) -> tuple[bytes, bytes]:
-    """The columns of a node's keys: lengths, and the bytes that a key does not share with the one before it.
-
-    The parent stores the first `skipped` bytes of every key.
-    """
+    """Lengths of keys, and what is new in each; the parent stores the first `skipped` bytes of all."""
     starts = [skipped, *shared[1:]]
     prefixes = _varints([start - skipped for start in starts[1:]])
     lengths = _varints([len(key) - start for key, start in zip(keys, starts, strict=True)])

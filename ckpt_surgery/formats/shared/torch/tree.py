@@ -233,10 +233,7 @@ def check_unicode(text: str) -> None:
 
 
 def stored_tensor(tensor: Tensor, saved: Saved, file: str) -> Manifest | StridedView:
-    """Place of a tensor's elements: a manifest where they are one block, in any order of the axes.
-
-    `file`: path of the file that the archive lies in.
-    """
+    """Place of a tensor's elements in `file`: a manifest where they are one block, in any order of axes."""
     spec, size = ArraySpec(tensor.shape, tensor.dtype), tensor.dtype.itemsize
     start = saved.offset_of(tensor.storage) + tensor.offset * size
     if tensor.pending:

@@ -96,10 +96,7 @@ class ZipMember:
 
 
 class Archive(dict[str, ZipMember]):
-    """The members of an archive by their names, in the order of its directory.
-
-    They were checked against their local headers. Entries of empty directories are left out.
-    """
+    """The members by name in the directory's order, checked; without entries of empty directories."""
 
     comment = b""
 
@@ -135,10 +132,7 @@ def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Arch
 
 
 def _read_end(file: OpenFile, longest: int) -> tuple[int, int, int, bytes]:
-    """The record at the end of the file: number of entries, place and length of the directory, comment.
-
-    The directory must end where the record begins.
-    """
+    """The end record: number of entries, offset and length of the directory before it, and comment."""
     size = file.stat.size
     tail = file.read(size - min(size, longest), min(size, longest))
     at = tail.rfind(END)

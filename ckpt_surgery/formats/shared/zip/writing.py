@@ -73,10 +73,7 @@ def _narrow(number: int) -> int:
 
 
 def archived(name: str, members: Sequence[FilePlan], comment: bytes = b"") -> FilePlan:
-    """The archive with this name of these files: not compressed, one after another, in this order.
-
-    It is none before it is sealed, which reads the members back for their CRC-32.
-    """
+    """The archive of these files, one after another. Sealing reads them back for their CRC-32."""
     places: list[PlacedMember] = []
     pieces: list[tuple[int, bytes | bytearray]] = []
     arrays: dict[str, PlacedArray] = {}
