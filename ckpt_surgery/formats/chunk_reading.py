@@ -6,6 +6,7 @@ Chunks of plain bytes are read in ranges. For every other encoding, a format bri
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any
 
@@ -53,7 +54,7 @@ def read_stored(
     held = _fetched_together(manifest, region, files)
     spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
 
-    def read(index: Shape, inner: Region) -> np.ndarray:
+    def read(index: Shape, inner: Region, _: bytes) -> np.ndarray:
         chunk = manifest.chunks[index]
         if chunk.inline is not None:
             return elements_in(chunk.inline[chunk.offset :], spec, manifest.codec, inner)
@@ -66,65 +67,41 @@ def read_stored(
     return assembled(manifest, region, read)
 
 
-def by_chunk(decoded: Callable[[Manifest, bytes], bytes | memoryview]) -> Decoder:
-    """A decoder of chunks one by one. Memory: the region, and one chunk, stored and decoded.
-
-    `decoded`: (manifest, stored bytes of a chunk) → its elements as plain bytes, in the byte order and with
-    the axes of the codec. Raises SourceError.
-    """
-
-    def decode(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
-        spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
-
-        def read(index: Shape, inner: Region) -> np.ndarray:
-            data = decoded(manifest, next(fetch([manifest.chunks[index]])))
-            return elements_in(data, spec, manifest.codec, inner).copy()  # lets go of the chunk
-
-        return assembled(manifest, region, read)
-
-    return decode
-
-
-def assembled(manifest: Manifest, region: Region, read: Callable[[Shape, Region], np.ndarray]) -> np.ndarray:
-    """A region, which is not empty, put together from its parts in the chunks that it touches, in C order.
-
-    `read`: (index of a chunk that is there, region counted from the chunk's beginning) → elements.
-    """
-    return together(manifest, region, lambda index, inner: partial(read, index, inner), at_a_time=1)
-
-
-def together(
+def assembled(
     manifest: Manifest,
     region: Region,
-    part_of: Callable[[Shape, Region], Callable[[], np.ndarray]],
-    at_a_time: int = AT_A_TIME,
+    read: Callable[[Shape, Region, bytes], np.ndarray],
+    fetch: Fetch | None = None,
+    at_a_time: int = 1,
 ) -> np.ndarray:
-    """A region, which is not empty, put together from parts, decoded at the same time if it is large.
+    """A region, which is not empty, put together from its parts in the chunks that it touches.
 
-    `part_of`: (index of a chunk that is there, region counted from the chunk's beginning) → what decodes the
-    part; called in C order. Elements of missing chunks have the fill value.
+    `read`: (index of a chunk that is there, region counted from its beginning, its bytes, by `fetch`) →
+    elements; called in C order, or so many at a time if the region is large. Missing chunks are filled.
     """
+    parts = list(parts_of_chunks(manifest, region))
+    stored = [manifest.chunks[index] for index, _ in parts if index in manifest.chunks]
+    fetched = repeat(b"") if fetch is None else fetch(stored)
 
-    def decoder(index: Shape, part: Region) -> Callable[[], np.ndarray]:
+    def part_of(index: Shape, part: Region) -> Callable[[], np.ndarray]:
         if index not in manifest.chunks:
             return partial(filled, manifest, index, part.shape)
         origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
-        return part_of(index, part.relative_to(origin))
+        return partial(read, index, part.relative_to(origin), next(fetched))
 
-    parts = list(parts_of_chunks(manifest, region))
     if len(parts) == 1:
-        return np.ascontiguousarray(decoder(*parts[0])()).reshape(region.shape)
+        return np.ascontiguousarray(part_of(*parts[0])()).reshape(region.shape)
     block = np.empty(region.shape, manifest.spec.dtype)
 
-    def place(part: Region, decode: Callable[[], np.ndarray]) -> None:
-        block[part.within(region)] = decode()
+    def place(part: Region, made: Callable[[], np.ndarray]) -> None:
+        block[part.within(region)] = made()
 
     if at_a_time == 1 or block.nbytes < PARALLEL_BYTES:
         for index, part in parts:
-            place(part, decoder(index, part))
+            place(part, part_of(index, part))
         return block
     with ThreadPoolExecutor(at_a_time, thread_name_prefix="decode") as pool:
-        begun = [pool.submit(place, part, decoder(index, part)) for index, part in parts]
+        begun = [pool.submit(place, part, part_of(index, part)) for index, part in parts]
         for placed in begun:
             placed.result()
     return block
@@ -140,10 +117,7 @@ def filled(manifest: Manifest, index: Shape, shape: Shape) -> np.ndarray:
 def _fetched_together(
     manifest: Manifest, region: Region, files: Mapping[str, FileStat]
 ) -> Mapping[Shape, bytes]:
-    """The bytes of the chunks of a region by index, if several in an object store are wanted almost whole.
-
-    Empty where that is not so.
-    """
+    """A region's chunks by index, if several of an object store are wanted almost whole; else nothing."""
     first = next(iter(manifest.chunks.values()), None)
     if first is None or not urls.is_url(first.file):
         return {}
@@ -163,10 +137,7 @@ def read_elements(
     region: Region,
     check: Callable[[np.ndarray], None] | None = None,
 ) -> np.ndarray:
-    """A region of an array that begins at `offset` as plain bytes, in any order of axes and of bytes.
-
-    Reads forwards only. `check` is given the stored bytes where the region is the whole array.
-    """
+    """A region of plain bytes from `offset` on, read forwards; `check` gets those of a whole array."""
     laid, box = _as_stored(spec, codec, region)
     stored = read_region(file, offset, laid, box)
     return _in_memory(stored, box == Region.whole(laid.shape), spec.dtype, codec, check)

@@ -19,28 +19,20 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.formats.registry import Format
 
-NO_FORMATS = {
-    *("chunk_reading", "known", "opening", "plain_files", "recognition", "registry", "shared"),
-    "unsupported",
-}
+NO_FORMATS = {"chunk_reading", "known", "opening", "plain_files", "recognition", "registry", "shared"}
 """Modules beside the formats that are not formats: they are not imported to look for them."""
 
 
 @functools.cache
 def formats() -> Mapping[str, Format]:
-    """Every known format by name: first this package's, then those of entry points.
-
-    Raises UsageError where two have the same name.
-    """
+    """Every known format by name, this package's first. Raises UsageError where two have the same name."""
     known: dict[str, Format] = {}
     origins: dict[str, str] = {}
     for origin, offer in _offers():
         if offer.name in known:
-            raise UsageError(
-                f"Two formats are called `{shown(offer.name)}`: "
-                f"that of {origins[offer.name]}, and that of {origin}",
-                hint="Rename one of them, or uninstall the package that it comes with.",
-            )
+            both = f"that of {origins[offer.name]}, and that of {origin}"
+            hint = "Rename one of them, or uninstall the package that it comes with."
+            raise UsageError(f"Two formats are called `{shown(offer.name)}`: {both}", hint=hint)
         known[offer.name], origins[offer.name] = offer, origin
     return known
 
@@ -76,9 +68,8 @@ def format_named(name: str) -> Format:
     """The format of that name. Raises UsageError."""
     known = formats()
     if name not in known:
-        raise UsageError(
-            f"Not a format: `{name}`{did_you_mean(name, known)}", hint=f"Known: {', '.join(known)}."
-        )
+        what = f"Not a format: `{name}`{did_you_mean(name, known)}"
+        raise UsageError(what, hint=f"Known: {', '.join(known)}.")
     return known[name]
 
 
@@ -92,43 +83,24 @@ def formats_to_write() -> str:
     return f"Formats to write: {', '.join(writable())}."
 
 
-_FOREIGN = {
-    "a Caffe model": ".caffemodel",
-    "a checkpoint of PyTorch Lightning or TensorFlow": ".ckpt",
-    "a part of a distributed checkpoint of PyTorch": ".distcp",
-    "a TensorRT engine": ".engine .trt",
-    "a GGML file": ".ggml",
-    "an archive of TorchServe": ".mar",
-    "a Core ML model": ".mlmodel .mlpackage",
-    "a NeMo archive": ".nemo",
-    "an ONNX model": ".onnx",
-    "a model of ONNX Runtime": ".ort",
-    "a file of MXNet": ".params",
-    "a TensorFlow graph": ".pb",
-    "a PaddlePaddle file": ".pdparams",
-    "an exported PyTorch program": ".pt2",
-    "an ExecuTorch program": ".pte",
-    "a TensorFlow Lite model": ".tflite",
-    "a pickle": ".dill .joblib .pickle .pkl",
-    "a 7z archive": ".7z",
-    "a bzip2 archive": ".bz2",
-    "a gzip archive": ".gz .tgz",
-    "a tar archive": ".tar",
-    "an xz archive": ".xz",
-    "a zip archive": ".zip",
-    "a zstd archive": ".zst",
-    "a JSON document": ".json",
-    "a recipe": ".yaml .yml",
+_MODELS = (
+    *(".caffemodel", ".engine", ".ggml", ".mar", ".mlmodel", ".mlpackage", ".nemo", ".onnx", ".ort"),
+    *(".params", ".pb", ".pdparams", ".pt2", ".pte", ".tflite", ".trt"),
+)
+FOREIGN: Mapping[str, str] = {
+    **dict.fromkeys(_MODELS, "a model in another program's format"),
+    **dict.fromkeys((".7z", ".bz2", ".gz", ".tar", ".tgz", ".xz", ".zip", ".zst"), "an archive"),
+    **dict.fromkeys((".dill", ".joblib", ".pickle", ".pkl"), "a pickle"),
+    **dict.fromkeys((".yaml", ".yml"), "a recipe"),
+    ".ckpt": "a checkpoint of PyTorch Lightning or TensorFlow",
+    ".distcp": "a part of a distributed checkpoint of PyTorch",
+    ".json": "a JSON document",
 }
-FOREIGN: Mapping[str, str] = {suffix: what for what, ends in _FOREIGN.items() for suffix in ends.split()}
 """Kinds of other programs' files by suffix. The formats list the suffixes of files that are read here."""
 
 
 def format_for(name: str) -> str | None:
-    """The format with the longest suffix that a name ends with; None: there is none.
-
-    It may be a format that is only read.
-    """
+    """The format with the longest suffix that a name ends with, also one that is only read; None: none."""
     suffixes = {suffix.lower(): known.name for known in formats().values() for suffix in known.suffixes}
     return _by_suffix(name, suffixes)
 
@@ -144,15 +116,9 @@ def _by_suffix(name: str, suffixes: Mapping[str, str]) -> str | None:
 
 
 def check_name(path: str) -> None:
-    """Refuse a destination that is named like something that cannot be written here.
-
-    Called if no format is given. Raises UsageError.
-    """
+    """Raise UsageError for a destination that is named like something that cannot be written here."""
     name = os.path.basename(urls.absolute(path))
-    format = format_for(name)
-    if format in writable() or (what := promised(name)) is None:
-        return
-    raise UsageError(
-        f"{shown(path)}: its name says {what}, which cannot be written",
-        hint=f"{formats_to_write()} Name the destination for one of them, or say which: `format=NAME`.",
-    )
+    what = promised(name)
+    if what is not None and format_for(name) not in writable():
+        hint = f"{formats_to_write()} Name the destination for one of them, or say which: `format=NAME`."
+        raise UsageError(f"{shown(path)}: its name says {what}, which cannot be written", hint=hint)

@@ -13,6 +13,8 @@ from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.protocols import Encoder, Output, Sink, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.known import format_named, formats, formats_to_write, part
+from ckpt_surgery.formats.plain_files import LimitedEncoder, ListedSource, PlannedSink
+from ckpt_surgery.formats.recognition import Mark, recognized, stand_in, without_arrays
 from ckpt_surgery.formats.registry import Format, Listing, Selection, SinkOptions
 from ckpt_surgery.storage.failures import one_line
 from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
@@ -22,8 +24,7 @@ from ckpt_surgery.storage.publications import check_published
 def detect_format(path: str) -> Format:
     """The format of the checkpoint at `path`, by content.
 
-    Raises SourceError where none fits, with what it looks like instead, and where several do; StorageError
-    where none fits because the system does not let it be read.
+    Raises SourceError where none or several fit; StorageError where none does because it may not be read.
     """
     claiming = _claims(path)
     if not claiming:
@@ -32,18 +33,13 @@ def detect_format(path: str) -> Format:
         inside = _claimed_inside(path)
         named = ((offer.name, ", ".join(inside.get(offer.name, ()))) for offer in claiming)
         listed = "; ".join(f"{name} ({names})" if names else name for name, names in named)
-        raise SourceError(
-            f"{shown(path)} holds checkpoints of several formats: {listed}",
-            hint="Name the file that is meant, or its format: `src_format=NAME` (`inspect`: `format=NAME`).",
-        )
+        hint = "Name the file that is meant, or its format: `src_format=NAME` (`inspect`: `format=NAME`)."
+        raise SourceError(f"{shown(path)} holds checkpoints of several formats: {listed}", hint=hint)
     return claiming[0]
 
 
 def _claims(path: str) -> list[Format]:
-    """The formats whose detection recognizes a path, damaged or not.
-
-    Raises StorageError where none does and there are files or directories that may not be read.
-    """
+    """The formats that recognize a path. Raises StorageError if none does, and something may not be read."""
     claiming, refused = [], None
     for known in formats().values():
         try:
@@ -57,22 +53,17 @@ def _claims(path: str) -> list[Format]:
 
 
 def _unknown(path: str) -> SourceError:
-    from ckpt_surgery.formats.recognition import recognized, without_arrays
-
     inside = _claimed_inside(path)
     other = recognized(path) or (None if inside else without_arrays(path))
     if other is not None:
         return SourceError(f"{shown(path)} cannot be read: it looks like {other.what}", hint=other.hint)
     if inside:
         listed = "; ".join(f"{', '.join(names)} ({name})" for name, names in inside.items())
-        return SourceError(
-            f"{shown(path)} is not a checkpoint itself, but holds some: {listed}", hint="Name one of them."
-        )
-    return SourceError(
-        f"{shown(path)} is not a checkpoint of a known format",
-        hint=f"Formats that can be read: {', '.join(formats())}. "
-        "Name one if you are sure: `src_format=NAME` (of `inspect`: `format=NAME`).",
-    )
+        what = f"{shown(path)} is not a checkpoint itself, but holds some: {listed}"
+        return SourceError(what, hint="Name one of them.")
+    known = f"Formats that can be read: {', '.join(formats())}."
+    hint = f"{known} Name one if you are sure: `src_format=NAME` (of `inspect`: `format=NAME`)."
+    return SourceError(f"{shown(path)} is not a checkpoint of a known format", hint=hint)
 
 
 MOST_ENTRIES = 1000
@@ -97,11 +88,8 @@ def open_source(
     """Open the checkpoint at `path` for listing and reading.
 
     Raises UsageError where there is nothing, `format` is unknown, or `step` or `item` does not apply, and
-    SourceError where it is damaged or of no known format, StorageError where the system does not let it be
-    read.
+    SourceError where it is damaged or of no known format, StorageError where it may not be read.
     """
-    from ckpt_surgery.formats.plain_files import ListedSource
-
     # A TensorFlow checkpoint is named by the prefix of its files' names.
     if not exists(path) and not _claims(path):
         guess = "" if urls.is_url(path) else name_beside(path)
@@ -113,30 +101,23 @@ def open_source(
     try:
         content: Listing | Source = part(chosen, "read")(path, selection)
     except SourceError as error:
-        explained = _explained(path, chosen, error)
-        if explained is None:
+        other = _held_instead(path, chosen)
+        if other is None:
             raise
-        raise explained from error
+        what = f"{shown(path)} cannot be read as {chosen.name}; it looks like {other.what}"
+        raise SourceError(f"{what}: {one_line(error)}", hint=other.hint) from error
     return ListedSource(path, chosen.name, content) if isinstance(content, Listing) else content
 
 
-def _explained(path: str, chosen: Format, error: SourceError) -> SourceError | None:
-    """A better error where reading failed, if the path holds a placeholder or another format."""
-    from ckpt_surgery.formats.recognition import Mark, recognized, stand_in
-
-    other = stand_in(path)
-    if other is None:
-        claiming = _claims(path)
-        if chosen in claiming:
-            return None
-        names = " or ".join(offer.name for offer in claiming)
-        other = Mark(names, "Name that format, or none.") if claiming else recognized(path)
-    if other is None:
+def _held_instead(path: str, chosen: Format) -> Mark | None:
+    """The placeholder or the other format that a path holds, which could not be read as the one chosen."""
+    if (other := stand_in(path)) is not None:
+        return other
+    claiming = _claims(path)
+    if chosen in claiming:
         return None
-    return SourceError(
-        f"{shown(path)} cannot be read as {chosen.name}; it looks like {other.what}: {one_line(error)}",
-        hint=other.hint,
-    )
+    names = " or ".join(offer.name for offer in claiming)
+    return Mark(names, "Name that format, or none.") if claiming else recognized(path)
 
 
 CHOICES = {"step": ("steps", "`step={}`"), "item": ("items", "`item={}`")}
@@ -150,16 +131,11 @@ OPTIONS = {
 
 
 def encoder(format: str, options: SinkOptions) -> Encoder:
-    """Encoder of a format with these options: says what it can hold. Touches no disk.
-
-    Raises UsageError for a format that is only read, and for options that it cannot follow.
-    """
+    """The encoder of a format; no disk is touched. Raises UsageError if it cannot follow the options."""
     chosen = format_named(format)
     if not chosen.writable:
         raise UsageError(f"The format `{format}` can be read but not written", hint=formats_to_write())
     _check_options("", chosen, options, OPTIONS)
-    from ckpt_surgery.formats.unsupported import LimitedEncoder
-
     make: Callable[[SinkOptions], Encoder] | None = part(chosen, "encoder")
     return LimitedEncoder(part(chosen, "LIMITS")) if make is None else make(options)
 
@@ -198,16 +174,11 @@ def open_sink(format: str, directory: PathLike, options: SinkOptions, outputs: S
         place = directory if urls.is_url(os.fspath(directory)) else Path(directory)
         sink: Sink = part(chosen, "open_sink")(place, options, outputs)
         return sink
-    from ckpt_surgery.formats.plain_files import PlannedSink
-
     return PlannedSink(Path(directory), layout([output.leaf for output in outputs], options), outputs)
 
 
 def foreign_files(source: Source, directory: str, names: Sequence[str]) -> list[str]:
-    """Files that do not belong to a checkpoint, out of `names`: relative paths of all files in its directory.
-
-    `directory`: real path of what the source was opened at. Raises SourceError.
-    """
+    """Those of `names`, relative paths in a checkpoint's directory (a real path), that are not its own."""
     find = part(format_named(source.format), "foreign_files")
     if find is not None:
         return list(find(directory, names))

@@ -1,23 +1,31 @@
-"""The one source and the one sink of formats whose files are plain data, listed or planned."""
+"""The one source, sink and encoder of formats that are described by plain data.
 
+The encoder says in the same words for all formats which leaves one cannot hold."""
+
+import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.protocols import NONE_KNOWN, Encoder, EncoderDetails, Output, TaskResult
+from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.chunk_reading import read_stored
-from ckpt_surgery.formats.registry import FilePlan, Listing
+from ckpt_surgery.formats.registry import FilePlan, Limits, Listing
 from ckpt_surgery.storage.failures import about_key
 from ckpt_surgery.storage.listing import digest, relative
 from ckpt_surgery.storage.reading import opened, stat_file
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
-from ckpt_surgery.storage.regions import put_pieces
+from ckpt_surgery.storage.regions import are_contiguous, put_pieces
 
 
 class ListedSource:
@@ -26,9 +34,7 @@ class ListedSource:
     def __init__(
         self, path: str, format: str, listing: Listing, rest: Callable[[], Listing] | None = None
     ) -> None:
-        """`rest`: what makes the listing of leaves, and of what reading them takes, when they are first asked
-        for; `listing` is then without them.
-        """
+        """`rest`: lists the leaves when they are first asked for; `listing` is then without them."""
         self.path, self.format = path, format
         self.step, self.item, self.metadata = listing.step, listing.item, listing.metadata
         self.details = listing.details
@@ -56,9 +62,8 @@ class ListedSource:
         """Paths of all files, of which those that listing does not need may be missing."""
         directory = self._first.directory
         if directory is not None:
-            yield from (os.path.join(directory.path, name) for name in directory.walked())
-        else:
-            yield from dict.fromkeys((*self._listing.files, *self._listing.expected_files))
+            return (os.path.join(directory.path, name) for name in directory.walked())
+        return iter(dict.fromkeys((*self._listing.files, *self._listing.expected_files)))
 
     def fingerprint(self) -> str:
         directory = self._first.directory
@@ -74,11 +79,10 @@ class PlannedSink:
     """
 
     def __init__(self, directory: Path, plans: Sequence[FilePlan], outputs: Sequence[Output]):
-        self.outputs = outputs
+        self.outputs, self._directory = outputs, directory
         self._plans = {directory / plan.name: plan for plan in plans}
-        self._directory = directory
-        plans_of = self._plans.items()
-        self._arrays = {text: (path, array) for path, plan in plans_of for text, array in plan.arrays.items()}
+        files = self._plans.items()
+        self._arrays = {text: (path, array) for path, plan in files for text, array in plan.arrays.items()}
         """The file and the place of every array, by the text of its leaf's key."""
 
     def create(self) -> None:
@@ -128,3 +132,74 @@ class PlannedSink:
 
     def files(self, output: Output, region: Region) -> Iterable[str]:
         return [os.fspath(self._arrays[output.leaf.key.text][0])]
+
+
+_KINDS = {LeafKind.STRING: "a string", LeafKind.PRNG_KEY: "a PRNG key, whose type would be lost"}
+"""Kinds of leaves that formats may lack a place for, in words."""
+
+NOT_UNICODE = "is not valid Unicode, so it cannot be stored as UTF-8"
+"""The problem of a text with half of a surrogate pair, as a predicate."""
+
+
+@dataclass(frozen=True)
+class LimitedEncoder(Encoder):
+    """The encoder of a format that is described by `Limits`. Writers can write any grid."""
+
+    limits: Limits
+    details: EncoderDetails = field(default_factory=EncoderDetails)
+
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
+        limits, (holds, why) = self.limits, self.limits.words
+        lacking = _KINDS.keys() - set(limits.kinds)
+        sentences = []
+        for leaf in leaves:
+            if leaf.kind in lacking:
+                sentences.append(f"{quoted(leaf)} is {_KINDS[leaf.kind]}; {holds} only; drop it.")
+            if leaf.spec is not None and leaf.spec.dtype not in limits.dtypes:
+                sentences.append(f"{quoted(leaf)} {dtype_problem(leaf.spec.dtype, why)}")
+            if leaf.string is not None and leaf.kind not in lacking and not is_unicode(leaf.string):
+                sentences.append(f"{quoted(leaf)} is a string that {NOT_UNICODE}; drop it.")
+        more = (wrong_keys, repeated_keys) if limits.more is None else limits.more
+        return [*sentences, *(sentence for check in more for sentence in check(leaves))]
+
+    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
+        adopts = self.limits.adopts or (lambda leaf, manifest: are_contiguous(manifest))
+        return leaf.spec is not None and adopts(leaf, manifest)
+
+
+def quoted(leaf: Leaf) -> str:
+    """The key of a leaf as messages quote it."""
+    return f"`{shown(leaf.key.printed)}`"
+
+
+def dtype_problem(dtype: np.dtype[Any], library: str) -> str:
+    """Reason why a library cannot hold a dtype, as a predicate. Only numbers can be cast."""
+    castable = dtype.kind not in "OSUMm" and dtype.type is not np.void
+    return f"is {dtype.name}, which {library}; {'cast it to another type' if castable else 'drop it'}."
+
+
+def wrong_keys(leaves: Iterable[Leaf]) -> Iterator[str]:
+    """Leaves whose key cannot be encoded as UTF-8."""
+    for leaf in leaves:
+        if not is_unicode(leaf.key.text):
+            yield f"{quoted(leaf)} {NOT_UNICODE}; rename it."
+
+
+def repeated_keys(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """Texts of keys that several leaves have."""
+    for text, count in Counter([leaf.key.text for leaf in leaves]).items():
+        if count > 1:
+            yield same_name(text, count)
+
+
+def same_name(text: str, count: int) -> str:
+    """The problem that this many leaves have the same name."""
+    return f"{count} leaves would have the name `{shown(text)}`; rename all but one."
+
+
+def metadata_json(metadata: Mapping[str, Any]) -> str:
+    """The custom metadata as JSON in ASCII characters, without spaces. Raises UsageError."""
+    try:
+        return json.dumps(dict(metadata), separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"The custom metadata cannot be stored as JSON: {error}") from error

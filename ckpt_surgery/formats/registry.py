@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,21 +21,11 @@ from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.protocols import NO_DETAILS, SourceDetails
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.chunk_reading import NO_CHECKS, Check, Decoder
+from ckpt_surgery.storage import listing
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.linking import SafeToHardlink
-from ckpt_surgery.storage.listing import (
-    FileStat,
-    check_link,
-    is_directory,
-    is_file,
-    names_in,
-    real_path,
-    walk,
-)
 from ckpt_surgery.storage.reading import OpenFile, opened
-
-if TYPE_CHECKING:
-    from ckpt_surgery.storage.regions import Pieces, PlacedArray
+from ckpt_surgery.storage.regions import Pieces, PlacedArray
 
 
 @dataclass(frozen=True)
@@ -109,9 +99,9 @@ class Names:
 
         Raises SourceError where it cannot be read.
         """
-        if not is_directory(path):
+        if not listing.is_directory(path):
             return self.is_one(path)
-        names = names_in(path)
+        names = listing.names_in(path)
         if any(name.endswith(self.others) for name in names) or (self.alone and len(names) != 1):
             return False
         return bool(self.whole(names)) or any(map(self._part, names))
@@ -119,7 +109,7 @@ class Names:
     def is_one(self, path: str) -> bool:
         """Whether a file is such a file or an index. Raises SourceError where it cannot be read."""
         if self.index is not None and path.endswith(self.index):
-            return is_file(path)
+            return listing.is_file(path)
         with opened(path) as file:
             known = self.begins(file)
         return path.lower().endswith(self.suffixes) if known is None else known
@@ -129,47 +119,35 @@ class Names:
 
         Raises SourceError where it is not clear which, and for a link that leaves the directory.
         """
-        if not is_directory(path):
+        if not listing.is_directory(path):
             directory, name = os.path.split(path)
             return directory, name
-        name = self.chosen(path)
-        check_link(os.path.join(path, name), real_path(path))
-        return path, name
-
-    def chosen(self, directory: str) -> str:
-        """The name of the file or index that stands for a directory. Raises SourceError."""
-        names = names_in(directory)
+        names = listing.names_in(path)
         whole = self.whole(names)
         if len(whole) == 1:
             # Without its index, one of several files does not stand for all.
             part = self._part(whole[0]) if self.index is not None else None
             if part is None or int(part[2]) == 1:
-                return whole[0]
+                listing.check_link(os.path.join(path, whole[0]), listing.real_path(path))
+                return path, whole[0]
         shards = [name for name in whole or names if self._part(name)]
         if self.index is not None and shards and len(shards) >= len(whole):
             index = next(name for name in self.usual if name.endswith(self.index))
-            raise damaged(f"{shown(directory)} holds shards ({few(shards)}) without their index {index}")
+            raise damaged(f"{shown(path)} holds shards ({few(shards)}) without their index {index}")
         other = f" with a name such as {self.usual[0]}" if self.usual and not (whole or self.suffixes) else ""
-        listed = f": {few(whole)}" if whole else ""
-        raise SourceError(
-            f"{shown(directory)} holds {len(whole)} {self.kind}{other}{listed}",
-            hint="Name the file that is meant.",
-        )
+        what = f"{shown(path)} holds {len(whole)} {self.kind}{other}{f': {few(whole)}' if whole else ''}"
+        raise SourceError(what, hint="Name the file that is meant.")
 
     def whole(self, names: Sequence[str]) -> list[str]:
         """Names in a directory that can stand for all of it: usual ones, or indexes, or files."""
         usual = [name for name in self.usual if name in names]
         indexes = [name for name in names if self.index is not None and name.endswith(self.index)]
-        files = (name for name in names if name.lower().endswith(self.suffixes))
-        return usual or indexes or list(dict.fromkeys(map(self._first, files)))
-
-    def _first(self, name: str) -> str:
-        """The first file of the set that a file belongs to; the file itself where sets have an index."""
-        match = self._part(name) if self.index is None else None
-        if match is None:
-            return name
-        (start, stop), number = match.span(1), "1".zfill(len(match[1]))
-        return name[:start] + number + name[stop:]
+        files = [name for name in names if name.lower().endswith(self.suffixes)]
+        for i, name in enumerate(files):
+            match = self._part(name) if self.index is None else None
+            if match is not None:  # the first of its set stands for it
+                files[i] = name[: match.start(1)] + "1".zfill(len(match[1])) + name[match.end(1) :]
+        return usual or indexes or list(dict.fromkeys(files))
 
     def _part(self, name: str) -> re.Match[str] | None:
         """The numbers in the name of one of several files."""
@@ -205,7 +183,7 @@ class Limits:
 class Reader(Protocol):
     """Reads an array that no manifest describes: boxes of any sizes, views with gaps, deflated members."""
 
-    def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
+    def read(self, region: Region, files: Mapping[str, listing.FileStat]) -> np.ndarray:
         """The elements of a region, in the dtype that the array is listed with.
 
         `files`: size and time of files when they were listed, by path. Raises SourceError without the key.
@@ -222,9 +200,9 @@ class Directory:
     root: str
     """Directory, real path, that symbolic links must not leave."""
 
-    def walked(self) -> Mapping[str, FileStat]:
+    def walked(self) -> Mapping[str, listing.FileStat]:
         """Size and time of every file, by its path relative to the directory. Raises SourceError."""
-        return walk(self.path, self.root)
+        return listing.walk(self.path, self.root)
 
 
 @dataclass(frozen=True)
@@ -233,7 +211,7 @@ class Listing:
 
     leaves: Mapping[str, Leaf]
     """Leaves by the text of their keys, in the checkpoint's own order."""
-    files: Mapping[str, FileStat] = field(default_factory=dict)
+    files: Mapping[str, listing.FileStat] = field(default_factory=dict)
     """Size and time of every file when it was listed, by path; of URLs, their versions."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The user's custom metadata."""
@@ -263,16 +241,16 @@ class FilePlan:
     """Path relative to the checkpoint's directory."""
     size: int
     """Size of the whole file in bytes."""
-    pieces: "Pieces"
+    pieces: Pieces
     """All bytes that are not elements and not zero."""
-    arrays: Mapping[str, "PlacedArray"] = field(default_factory=dict)
+    arrays: Mapping[str, PlacedArray] = field(default_factory=dict)
     """Places of the elements, by the text of the leaf's key."""
-    seal: Callable[[OpenFile], "Pieces"] | None = None
+    seal: Callable[[OpenFile], Pieces] | None = None
     """Reads the file with all elements in it, and returns the bytes that depend on them: checksums.
 
     Raises SourceError.
     """
-    record: Callable[[str], "Pieces | None"] | None = None
+    record: Callable[[str], Pieces | None] | None = None
     """Returns the bytes that put the text of a record into the file; None where no room was reserved."""
 
 

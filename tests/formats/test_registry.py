@@ -202,9 +202,9 @@ def test_a_name_says_the_format(name: str, format: str | None) -> None:
         ("y.truly.long.car", "wreck"),
         ("y.gguf", "gguf"),
         ("Y.GGUF", "gguf"),
-        ("y.safetensors.gz", "a gzip archive"),
-        ("y.tar.gz", "a gzip archive"),
-        ("y.onnx/", "an ONNX model"),
+        ("y.safetensors.gz", "an archive"),
+        ("y.tar.gz", "an archive"),
+        ("y.onnx/", "a model in another program's format"),
     ],
 )
 @pytest.mark.usefixtures("named")

@@ -1,6 +1,4 @@
-"""Flax's MessagePack files: `flax.serialization`, `flax.training.checkpoints`, Hugging Face, EasyLM.
-
-A checkpoint is one file, shards of a Hugging Face model, or a step among several.
+"""Flax's MessagePack files: one file, shards of a Hugging Face model, or a step among several.
 
 Source of the conventions: flax 0.12.8's `flax.training.checkpoints` (`<prefix><step>` in one directory, with
 multi-host arrays in `<prefix><step>_gda`; `checkpoint_` is the usual prefix), transformers' Flax models
@@ -41,9 +39,6 @@ _FOREIGN = (
 """First bytes of files of other kinds, whatever their names: zip, HDF5, gzip, npy, JSON, pickle."""
 MOST_PREFIXES = 10
 """Largest number of prefixes of steps in one directory that are examined."""
-
-
-# --- recognizing ------------------------------------------------------------------------------------------
 
 
 def detect(path: str) -> bool:
@@ -92,9 +87,6 @@ def _begins_right(file: OpenFile) -> bool:
 NAMES = Names("Flax checkpoints", _begins, (SUFFIX,), INDEX_SUFFIX, (SINGLE_NAME, INDEX_NAME), _SHARD)
 
 
-# --- choosing ---------------------------------------------------------------------------------------------
-
-
 def locate(path: str, selection: Selection) -> ChosenFile:
     """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
     if not is_directory(path) or NAMES.whole(directory_names(path).files):
@@ -127,10 +119,7 @@ def _steps_in(directory: str) -> dict[str, int | float]:
 
 
 def _steps(names: Iterable[str]) -> dict[str, dict[str, int | float]]:
-    """The numbers of everything that has the name of a step, by prefix and name.
-
-    The prefixes are sorted, the usual one first; beyond MOST_PREFIXES they are left out.
-    """
+    """The numbers of steps by prefix and name; MOST_PREFIXES prefixes at most, the usual one first."""
     steps: dict[str, dict[str, int | float]] = defaultdict(dict)
     for name in names:
         match = None if _NO_STEP.match(name) else _STEP_NAME.match(name)
@@ -140,13 +129,14 @@ def _steps(names: Iterable[str]) -> dict[str, dict[str, int | float]]:
     return {prefix: steps[prefix] for prefix in prefixes[:MOST_PREFIXES]}
 
 
-def _latest(steps: Mapping[str, int | float]) -> str:
-    return max(steps, key=lambda name: (steps[name], natural_order(name)))
-
-
 def _number(text: str) -> int | float:
+    """The number of a step: an integer where it is one; `1e400` is infinite."""
     value = float(text)
     return int(text) if text.lstrip("-").isdigit() else int(value) if value.is_integer() else value
+
+
+def _latest(steps: Mapping[str, int | float]) -> str:
+    return max(steps, key=lambda name: (steps[name], natural_order(name)))
 
 
 FORMAT = Format(

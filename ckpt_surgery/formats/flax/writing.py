@@ -1,14 +1,12 @@
 """Writing a MessagePack file as Flax does: leaves that it can hold, and its layout, known before elements.
 
-It consists of the bytes between the arrays, and of gaps that the elements fill later. The bytes
-are those that flax 0.12.8's `flax.serialization.to_bytes` writes, except that Python's integers always take
-64 bits, so that their values need not be known.
+It consists of the bytes between the arrays, those of flax 0.12.8's `flax.serialization.to_bytes` except that
+Python's integers always take 64 bits, as their values are not known; and of gaps that elements fill later.
 """
 
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -20,17 +18,9 @@ from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.keys import Key, nested
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.flax import SINGLE_NAME
+from ckpt_surgery.formats.plain_files import quoted, same_name, wrong_keys
 from ckpt_surgery.formats.registry import FilePlan, Limits, SinkOptions
-from ckpt_surgery.formats.shared.msgpack.tree import (
-    ARRAY,
-    CHUNKED,
-    COMPLEX,
-    MOST_DEPTH,
-    MOST_TEXT_BYTES,
-    MOST_VALUES,
-    SCALAR,
-)
-from ckpt_surgery.formats.unsupported import quoted, same_name, wrong_keys
+from ckpt_surgery.formats.shared.msgpack import tree as msgpack_tree
 from ckpt_surgery.storage.regions import PlacedArray, are_contiguous
 
 PIECE_BYTES = 2**30
@@ -39,29 +29,8 @@ PIECE_BYTES = 2**30
 Tree: TypeAlias = "dict[str, Tree | Leaf]"
 
 
-@dataclass
-class FileLayout:
-    """The layout of a file, which grows at its end."""
-
-    texts: list[tuple[int, bytearray]] = field(default_factory=list)
-    """Everything but elements, in runs of bytes with their offsets."""
-    gaps: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """Offsets and lengths of the elements of each leaf, by the text of its key."""
-    size: int = 0
-    """Size of the file so far, gaps included, in bytes."""
-
-    def put(self, data: bytes) -> None:
-        """Append these bytes."""
-        if not self.texts or self.texts[-1][0] + len(self.texts[-1][1]) != self.size:
-            self.texts.append((self.size, bytearray()))
-        self.texts[-1][1].extend(data)
-        self.size += len(data)
-
-    def gap(self, text: str, length: int) -> None:
-        """Append room for elements of the leaf with this key; `length` in bytes."""
-        self.gaps[text].append((self.size, length))
-        self.size += length
-
+Part: TypeAlias = bytes | tuple[str, int]
+"""Bytes of the file, or room for elements of a leaf: the text of its key, and a number of bytes."""
 
 _NATIVE = {np.dtype(bool): 1, np.dtype(np.int64): 9, np.dtype(np.float64): 9, np.dtype(np.complex128): 22}
 """The length in the file of each dtype of Python's numbers."""
@@ -79,7 +48,7 @@ def native_bytes(value: np.ndarray) -> bytes:
     if type(number) is int:
         return struct.pack(">Bq", 0xD3, number)
     if isinstance(number, complex):
-        number = msgpack.ExtType(COMPLEX, msgpack.packb((number.real, number.imag)))
+        number = msgpack.ExtType(msgpack_tree.COMPLEX, msgpack.packb((number.real, number.imag)))
     return bytes(msgpack.packb(number))
 
 
@@ -90,65 +59,65 @@ def native_value(dtype: np.dtype[Any], data: bytes) -> np.ndarray:
 
 
 def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
-    """One file: `flax_model.msgpack`, or `options.file_name`.
-
-    It has nested maps by key components, in the order in which those first occur.
-    """
-    file = FileLayout()
+    """One file, `flax_model.msgpack` or `options.file_name`: nested maps in the order of the leaves."""
+    texts: list[tuple[int, bytearray]] = []  # all but elements, in runs of bytes with their offsets
+    gaps: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    at = 0
     # Flax has dicts in place of lists.
-    _put_tree(file, nested((Key.of(leaf.key.names), leaf) for leaf in leaves))
+    for part in _tree_parts(nested((Key.of(leaf.key.names), leaf) for leaf in leaves)):
+        if isinstance(part, bytes):
+            if not texts or texts[-1][0] + len(texts[-1][1]) < at:
+                texts.append((at, bytearray()))
+            texts[-1][1].extend(part)
+            at += len(part)
+        else:
+            gaps[part[0]].append((at, part[1]))
+            at += part[1]
     arrays = {}
     for leaf in leaves:
         if leaf.spec is not None:
             native = (native_bytes, partial(native_value, leaf.spec.dtype)) if is_native(leaf) else ()
-            arrays[leaf.key.text] = PlacedArray(leaf.spec, tuple(file.gaps[leaf.key.text]), *native)
-    return [FilePlan(options.file_name or SINGLE_NAME, file.size, file.texts, arrays)]
+            arrays[leaf.key.text] = PlacedArray(leaf.spec, tuple(gaps[leaf.key.text]), *native)
+    return [FilePlan(options.file_name or SINGLE_NAME, at, texts, arrays)]
 
 
-def _put_tree(file: FileLayout, tree: Tree) -> None:
-    file.put(_map_head(len(tree)))
+def _tree_parts(tree: Tree) -> Iterator[Part]:
+    yield _map_head(len(tree))
     for name, node in tree.items():
-        file.put(msgpack.packb(name))
-        if isinstance(node, dict):
-            _put_tree(file, node)
-        else:
-            _put_leaf(file, node)
+        yield msgpack.packb(name)
+        yield from _tree_parts(node) if isinstance(node, dict) else _leaf_parts(node)
 
 
-def _put_leaf(file: FileLayout, leaf: Leaf) -> None:
+def _leaf_parts(leaf: Leaf) -> Iterator[Part]:
+    text, spec = leaf.key.text, leaf.spec
     if leaf.kind is LeafKind.STRING:
-        file.put(msgpack.packb(leaf.string))
+        yield msgpack.packb(leaf.string)
     elif leaf.kind is LeafKind.EMPTY:
         # Flax turns empty lists and tuples into empty dicts too.
-        file.put(msgpack.packb(None if leaf.empty == "None" else {}))
-    elif leaf.spec is not None and is_native(leaf):
-        file.gap(leaf.key.text, _NATIVE[leaf.spec.dtype])
-    elif leaf.spec is not None:
-        scalar = leaf.kind is LeafKind.SCALAR and leaf.spec.shape == ()
-        _put_array(file, leaf.key.text, leaf.spec, SCALAR if scalar else ARRAY)
+        yield msgpack.packb(None if leaf.empty == "None" else {})
+    elif spec is not None and is_native(leaf):
+        yield text, _NATIVE[spec.dtype]
+    elif spec is not None and spec.nbytes <= PIECE_BYTES:
+        scalar = leaf.kind is LeafKind.SCALAR and spec.shape == ()
+        yield from _piece(text, spec, msgpack_tree.SCALAR if scalar else msgpack_tree.ARRAY)
+    elif spec is not None:
+        most = max(1, PIECE_BYTES // spec.dtype.itemsize)
+        sizes = [min(most, spec.size - start) for start in range(0, spec.size, most)]
+        shape = {str(axis): length for axis, length in enumerate(spec.shape)}
+        yield _map_head(3) + msgpack.packb(msgpack_tree.CHUNKED) + msgpack.packb(True)
+        yield msgpack.packb("shape") + msgpack.packb(shape)
+        yield msgpack.packb("chunks") + _map_head(len(sizes))
+        for number, size in enumerate(sizes):
+            yield msgpack.packb(str(number))
+            yield from _piece(text, ArraySpec((size,), spec.dtype), msgpack_tree.ARRAY)
 
 
-def _put_array(file: FileLayout, text: str, spec: ArraySpec, code: int) -> None:
-    if spec.nbytes <= PIECE_BYTES:
-        _put_piece(file, text, spec, code)
-        return
-    most = max(1, PIECE_BYTES // spec.dtype.itemsize)
-    sizes = [min(most, spec.size - start) for start in range(0, spec.size, most)]
-    shape = {str(axis): length for axis, length in enumerate(spec.shape)}
-    file.put(_map_head(3) + msgpack.packb(CHUNKED) + msgpack.packb(True))
-    file.put(msgpack.packb("shape") + msgpack.packb(shape))
-    file.put(msgpack.packb("chunks") + _map_head(len(sizes)))
-    for number, size in enumerate(sizes):
-        file.put(msgpack.packb(str(number)))
-        _put_piece(file, text, ArraySpec((size,), spec.dtype), ARRAY)
-
-
-def _put_piece(file: FileLayout, text: str, spec: ArraySpec, code: int) -> None:
+def _piece(text: str, spec: ArraySpec, code: int) -> Iterator[Part]:
     about = b"\x93" + msgpack.packb(spec.shape) + msgpack.packb(spec.dtype.name) + _sized(0xC4, spec.nbytes)
     length = len(about) + spec.nbytes
     head = b"\xd8" if length == 16 else _sized(0xC7, length)  # other fixed lengths are too short
-    file.put(head + bytes((code,)) + about)
-    file.gap(text, spec.nbytes)
+    yield head + bytes((code,)) + about
+    yield text, spec.nbytes
 
 
 def _map_head(count: int) -> bytes:
@@ -165,14 +134,14 @@ def _unreadable(leaves: Sequence[Leaf]) -> Iterator[str]:
     """Leaves that would not be read back."""
     for leaf in leaves:
         names = leaf.key.names
-        if leaf.string is not None and len(leaf.string) * 4 > MOST_TEXT_BYTES:
+        if leaf.string is not None and len(leaf.string) * 4 > msgpack_tree.MOST_TEXT_BYTES:
             length = len(leaf.string)
             yield f"{quoted(leaf)} is a string of {length} characters, too long to be read back; drop it."
-        if CHUNKED in names:
+        if msgpack_tree.CHUNKED in names:
             why = "by which Flax knows arrays in pieces"
-            yield f"{quoted(leaf)} has the component `{CHUNKED}`, {why}; rename it."
-        if len(names) > MOST_DEPTH:
-            yield f"{quoted(leaf)} is nested {len(names)} deep, and {MOST_DEPTH} is the limit; rename it."
+            yield f"{quoted(leaf)} has the component `{msgpack_tree.CHUNKED}`, {why}; rename it."
+        if len(names) > (most := msgpack_tree.MOST_DEPTH):
+            yield f"{quoted(leaf)} is nested {len(names)} deep, and {most} is the limit; rename it."
 
 
 def _wrong_tree(leaves: Sequence[Leaf]) -> Iterator[str]:
@@ -182,9 +151,9 @@ def _wrong_tree(leaves: Sequence[Leaf]) -> Iterator[str]:
     for names, count in counts.items():
         if count > 1:
             yield same_name("/".join(names), count)
-    if len(counts) + len(containers) > MOST_VALUES:
+    if len(counts) + len(containers) > msgpack_tree.MOST_VALUES:
         what = f"{len(leaves)} leaves in {len(containers)} containers are too many to be read back"
-        yield f"{what}: {MOST_VALUES} is the limit; drop some."
+        yield f"{what}: {msgpack_tree.MOST_VALUES} is the limit; drop some."
 
 
 LIMITS = Limits(

@@ -17,7 +17,7 @@ from ckpt_surgery.core.arrays import Region, Shape, grid_counts
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.leaves import Unreadable
 from ckpt_surgery.core.libraries import how_to_install, report_missing
-from ckpt_surgery.core.manifests import Chunk, Manifest, parts_of_chunks
+from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.formats.chunk_reading import Fetch, assembled
 
 LIBRARY = "gguf"
@@ -25,9 +25,6 @@ CHUNK = 2**21
 """Elements of a chunk at most: arrays are planned and read in pieces of 8 MiB."""
 PIECE = 2**16
 """Elements that are decoded at once, which bounds the memory that decoding takes besides its result."""
-
-
-# --- types --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +97,8 @@ UNDECODED = frozenset({"Q8_1", "Q8_K", "Q1_0"})
 """Quantized types that gguf 0.19 has no decoder for."""
 
 
-# --- chunks -------------------------------------------------------------------------------------------------
-
-
 def grid_of(shape: Shape, length: int) -> Shape:
-    """A chunk shape whose chunks are whole blocks, one after another in the file, of CHUNK elements at most.
-
-    `length`: elements of a block, which divides the last axis.
-    """
+    """The shape of chunks of whole blocks of `length`, contiguous in the file, of CHUNK elements at most."""
     grid, room = [1] * len(shape), CHUNK
     for axis in reversed(range(len(shape))):
         unit = length if axis == len(shape) - 1 else 1
@@ -151,9 +142,6 @@ class BlockChunks(Mapping[Shape, Chunk]):
         return Chunk(self.file, self.offset + begin // length * nbytes, size // length * nbytes)
 
 
-# --- reading ------------------------------------------------------------------------------------------------
-
-
 def unreadable(name: str) -> Unreadable | None:
     """Reason why arrays of a block type cannot be read here; None if they can."""
     if name in UNDECODED:
@@ -167,23 +155,22 @@ def unreadable(name: str) -> Unreadable | None:
 def read_blocks(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
     """A region, not empty, of an array of blocks, float32[…]. Decodes only blocks with elements of it.
 
-    Memory: the region, and one chunk, stored and decoded.
+    Memory: the region, and one chunk, stored and decoded; all stored ones if they are in an object store.
     """
     name = manifest.codec.name
     type = BLOCKS[name]
     grid = [*manifest.chunk_shape[:-1], manifest.chunk_shape[-1] // type.length]
     outermost = next((axis for axis, n in enumerate(grid) if n > 1), -1)
     grid[outermost] = -1  # chunks at the edge are shorter along it
-    fetched = fetch([manifest.chunks[index] for index, _ in parts_of_chunks(manifest, region)])
 
-    def read(index: Shape, inner: Region) -> np.ndarray:
-        stored = np.frombuffer(next(fetched), np.uint8).reshape(*grid, type.nbytes)
+    def read(index: Shape, inner: Region, data: bytes) -> np.ndarray:
+        stored = np.frombuffer(data, np.uint8).reshape(*grid, type.nbytes)
         first, last = inner.starts[-1] // type.length, -(-inner.stops[-1] // type.length)
         elements = dequantized(name, stored[(*inner.slices[:-1], slice(first, last))])
         begin = inner.starts[-1] - first * type.length
         return elements.reshape(*inner.shape[:-1], -1)[..., begin : begin + inner.shape[-1]]
 
-    return assembled(manifest, region, read)
+    return assembled(manifest, region, read, fetch)
 
 
 def dequantized(name: str, blocks: np.ndarray) -> np.ndarray:

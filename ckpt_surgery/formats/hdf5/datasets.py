@@ -18,18 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
 from ckpt_surgery.core.dtypes import DTYPES, NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, contiguous, encoding_of
-from ckpt_surgery.formats.hdf5.attributes import value_of
-from ckpt_surgery.formats.hdf5.library import FileView
-from ckpt_surgery.formats.shared.limits import check_shape
+from ckpt_surgery.formats.chunk_reading import Fetch, assembled, elements_in
+from ckpt_surgery.formats.hdf5.library import FileView, value_of
+from ckpt_surgery.formats.shared.boxes import check_shape
 from ckpt_surgery.storage.failures import damaged
-
-# --- types of elements ------------------------------------------------------------------------------------
 
 DType = np.dtype[Any]
 
@@ -56,16 +54,6 @@ class Hdf5Type:
     """Reason why they cannot be used, as a predicate, and what to do; None if they can be read."""
 
 
-def _type_of(dataset: Any, view: FileView) -> Hdf5Type:
-    """The type of the elements of h5py's `DatasetID`. Raises what h5py raises."""
-    from h5py import Dataset, h5a, h5t
-
-    name = None
-    if dataset.get_type().get_class() == h5t.OPAQUE and DTYPE_ATTRIBUTE in Dataset(dataset).attrs:
-        name = value_of(h5a.open(dataset, DTYPE_ATTRIBUTE.encode()), dataset, view)
-    return _element_type(dataset.get_type().encode(), name if isinstance(name, str) else None)
-
-
 @lru_cache(maxsize=1024)
 def _element_type(encoded: bytes, name: str | None) -> Hdf5Type:
     """The type by HDF5's description of it. `name`: the attribute `dtype` of the dataset, if a text."""
@@ -81,17 +69,15 @@ def _element_type(encoded: bytes, name: str | None) -> Hdf5Type:
     if kind == h5t.OPAQUE and name is None and size == 2:
         return Hdf5Type(DTYPES["bfloat16"])  # in earlier Keras files it has no name
     kinds = {
-        **dict.fromkeys((h5t.INTEGER, h5t.FLOAT, h5t.ENUM), "numbers of an unusual width or form"),
         h5t.COMPOUND: "records",
         h5t.STRING: "strings",
         h5t.REFERENCE: "references",
+        h5t.TIME: "dates",
         h5t.VLEN: "lists of different lengths",
         h5t.ARRAY: "arrays",
-        h5t.BITFIELD: "bit fields",
-        h5t.TIME: "dates",
         h5t.OPAQUE: "untyped bytes",
     }
-    why = f"is an array of {kinds.get(kind, 'elements of an unknown kind')}"
+    why = f"is an array of {kinds.get(kind, 'numbers of an unusual width or form')}"
     hint = "Save it as arrays of numbers in a common type, or leave it out."
     varies = stored.detect_class(h5t.VLEN) or stored.detect_class(h5t.REFERENCE)
     if isinstance(stored, h5t.TypeStringID):
@@ -129,8 +115,6 @@ def _number(stored: Any) -> Hdf5Type | None:
     return Hdf5Type(native, dtype.byteorder == ">")
 
 
-# --- datasets ---------------------------------------------------------------------------------------------
-
 GZIP, SHUFFLE = "gzip", "shuffle"
 NAMES = {1: GZIP, 2: SHUFFLE}
 """The filters that are decoded here, by their registered numbers."""
@@ -156,13 +140,13 @@ REWRITE = (
 
 
 def describe_dataset(dataset: Any, key: Key, view: FileView) -> Leaf:
-    """The leaf of h5py's `DatasetID`: shape, dtype and chunk locations, checked against the file's size.
+    """The leaf of h5py's `DatasetID`, checked against the file's size. Raises what h5py raises, too."""
+    from h5py import Dataset, h5a, h5d, h5s, h5t
 
-    Raises SourceError, and what h5py raises.
-    """
-    from h5py import h5d, h5s
-
-    element = _type_of(dataset, view)
+    type, name = dataset.get_type(), None
+    if type.get_class() == h5t.OPAQUE and DTYPE_ATTRIBUTE in Dataset(dataset).attrs:
+        name = value_of(h5a.open(dataset, DTYPE_ATTRIBUTE.encode()), dataset, view)
+    element = _element_type(type.encode(), name if isinstance(name, str) else None)
     if dataset.get_space().get_simple_extent_type() == h5s.NULL:
         return Leaf(key, LeafKind.EMPTY, empty="None")
     shape = tuple(dataset.shape)
@@ -179,8 +163,8 @@ def describe_dataset(dataset: Any, key: Key, view: FileView) -> Leaf:
     if isinstance(filters, Unreadable):
         return Leaf(key, LeafKind.ARRAY, spec, unreadable=filters)
     chain = [bytes_codec("big" if element.big else "little"), *filters]
-    name = min((step["hdf5"] for step in filters), default="raw")  # gzip, or else shuffle
-    codec = Codec(name, tuple(range(spec.ndim)), encoding_of(chain))
+    filter_name = min((step["hdf5"] for step in filters), default="raw")  # gzip, or else shuffle
+    codec = Codec(filter_name, tuple(range(spec.ndim)), encoding_of(chain))
     if chunked:
         grid = tuple(creation.get_chunk())
         manifest = Manifest(spec, grid, codec, chunks_of(dataset, spec, grid, filters, view))
@@ -266,16 +250,27 @@ def _fill_value(dataset: Any, creation: Any, element: Hdf5Type) -> bytes:
 # the end. Source: the HDF5 1.14 specification, section IV.A.2.l.
 
 
-def decode_chunk(manifest: Manifest, stored: bytes) -> bytes:
-    """The plain bytes of a chunk."""
+def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
+    """A region, which is not empty. Memory: the region, and one chunk, stored and decoded."""
     filters = json.loads(manifest.codec.encoding)[1:]  # after the codec `bytes`
-    return decoded(stored, filters, manifest.chunk_nbytes)
+    spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
+
+    def read(index: Shape, inner: Region, stored: bytes) -> np.ndarray:
+        plain = decoded(stored, filters, manifest.chunk_nbytes)
+        return elements_in(plain, spec, manifest.codec, inner).copy()  # lets go of the chunk
+
+    return assembled(manifest, region, read, fetch)
 
 
 def decoded(data: bytes, filters: Sequence[Filter], nbytes: int) -> bytes:
     """Decode a chunk's `nbytes` bytes. Raises SourceError where they decode to another number of bytes."""
     for step in reversed(filters):
-        data = _inflated(data, nbytes) if step["hdf5"] == GZIP else _unshuffled(data, step["size"])
+        if step["hdf5"] == GZIP:
+            data = _inflated(data, nbytes)
+        else:  # first the first bytes of all elements, then all second ones; the rest of no element is last
+            count = len(data) // step["size"]
+            whole = np.frombuffer(data, np.uint8, count * step["size"]).reshape(step["size"], count)
+            data = whole.T.tobytes() + data[whole.size :]
     if len(data) != nbytes:
         raise damaged(f"a chunk decodes to {len(data)} bytes instead of {nbytes}")
     return data
@@ -291,10 +286,3 @@ def _inflated(data: bytes, nbytes: int) -> bytes:
         ends = "ends" if stream.eof else "does not end"
         raise damaged(f"a chunk inflates to {len(inflated)} bytes and {ends} there; {nbytes} belong there")
     return inflated
-
-
-def _unshuffled(data: bytes, element_bytes: int) -> bytes:
-    """The first bytes of all elements come first, then all second ones; what is no whole element is last."""
-    count = len(data) // element_bytes
-    whole = np.frombuffer(data, np.uint8, count * element_bytes).reshape(element_bytes, count)
-    return whole.T.tobytes() + data[count * element_bytes :]

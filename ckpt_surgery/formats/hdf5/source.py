@@ -6,8 +6,7 @@ of Keras 3.) Datasets are listed by their key paths, by hard links alone.
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,18 +15,9 @@ from ckpt_surgery.core.keys import SEPARATOR, Key, natural_order
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import bytes_text, shown
-from ckpt_surgery.formats.chunk_reading import by_chunk
-from ckpt_surgery.formats.hdf5 import NAMES, WEIGHTS, is_archive, signature_at
-from ckpt_surgery.formats.hdf5.attributes import root_attributes
-from ckpt_surgery.formats.hdf5.datasets import MERGE, decode_chunk, describe_dataset
-from ckpt_surgery.formats.hdf5.library import (
-    LIBRARY_ERRORS,
-    FileView,
-    check_superblock,
-    import_h5py,
-    library_text,
-    opened_hdf5,
-)
+from ckpt_surgery.formats.hdf5 import NAMES, WEIGHTS, is_archive, library, signature_at
+from ckpt_surgery.formats.hdf5.datasets import MERGE, decode_region, describe_dataset
+from ckpt_surgery.formats.hdf5.library import root_attributes
 from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.zip.members import read_archive, read_member, wrong
 from ckpt_surgery.storage.failures import damaged, flawed, with_path
@@ -42,11 +32,8 @@ HARD_LINK = (
 )
 
 
-def _listed(file: Any, view: FileView) -> dict[str, Leaf]:
-    """The leaf of every dataset of h5py's `FileID` by the text of its key, numbers in names by value.
-
-    Raises SourceError with the key where something cannot be, and what h5py raises.
-    """
+def _listed(file: Any, view: library.FileView) -> dict[str, Leaf]:
+    """The leaf of every dataset of h5py's `FileID`, in natural order. Raises what h5py raises, too."""
     from h5py import h5d, h5g, h5l, h5o
 
     leaves: dict[str, Leaf] = {}
@@ -68,10 +55,13 @@ def _listed(file: Any, view: FileView) -> dict[str, Leaf]:
                 raise flawed(path, "is a soft link, which is not read", HARD_LINK.format(name=path[:200]))
             if kind != h5l.TYPE_HARD:
                 raise flawed(path, "is a link to another file", MERGE)
-            with _about(path):
-                member = h5o.open(group, raw)
-                if isinstance(member, h5d.DatasetID):
-                    leaves[path] = describe_dataset(member, Key.parse(path), view)
+            try:
+                with with_path(f"`{path[:200]}`"):
+                    member = h5o.open(group, raw)
+                    if isinstance(member, h5d.DatasetID):
+                        leaves[path] = describe_dataset(member, Key.parse(path), view)
+            except library.LIBRARY_ERRORS as error:
+                raise damaged(f"`{shown(path[:200])}`: {library.library_text(error)}") from error
             if isinstance(member, h5g.GroupID):
                 if path.count(SEPARATOR) >= MOST_LEVELS:
                     raise flawed(path, f"lies in more than {MOST_LEVELS} groups")
@@ -83,61 +73,42 @@ def _listed(file: Any, view: FileView) -> dict[str, Leaf]:
     return {path: leaves[path] for path in sorted(leaves, key=natural_order)}
 
 
-@contextmanager
-def _about(path: str) -> Iterator[None]:
-    """Put the key in front of what is wrong with a dataset, also where the library says it."""
-    with with_path(f"`{path[:200]}`"):
-        try:
-            yield
-        except LIBRARY_ERRORS as error:
-            raise damaged(library_text(error)) from error
-
-
 MOST_BYTES = 64 << 20
 """Bytes of all members of an archive but the weights that are taken over at most."""
 ALONE = "Write the weights alone, as NAME.weights.h5, which `model.load_weights` loads."
 
 
 def read(path: str, selection: Selection) -> Listing:
-    """Open an HDF5 file, one of Keras's archives, or the only one of them in a directory.
-
-    Raises MissingLibraryError where h5py is missing.
-    """
+    """Open an HDF5 file or Keras archive, or the only one in a directory. Raises MissingLibraryError."""
     name = os.path.join(*NAMES.file_of(path))
-    import_h5py(name)
+    library.import_h5py(name)
     with opened(name) as file:
         view = _view(file)
     with with_path(name):
-        check_superblock(view)
-    with opened_hdf5(view) as h5, with_path(name):
+        library.check_superblock(view)
+    with library.opened_hdf5(view) as h5, with_path(name):
         leaves = _listed(h5, view)
         metadata = root_attributes(h5, view)
     details = SourceDetails(model_files=partial(_model_files, name, file.stat))
-    return Listing(leaves, {name: file.stat}, metadata, decode=by_chunk(decode_chunk), details=details)
+    return Listing(leaves, {name: file.stat}, metadata, decode=decode_region, details=details)
 
 
-def _view(file: OpenFile) -> FileView:
-    """The HDF5 file: a file from its signature on, or a member of an archive that is stored as it is.
-
-    Addresses in it count from the signature, and libhdf5 reads a file whose user block was taken off.
-    """
+def _view(file: OpenFile) -> library.FileView:
+    """The HDF5 file: a member of an archive, or a file from its signature on, from where addresses count."""
     if not is_archive(file):
         start = signature_at(file, file.stat.size) or 0
-        return FileView(file.path, file.stat, start, file.stat.size - start)
+        return library.FileView(file.path, file.stat, start, file.stat.size - start)
     archive = read_archive(file)
     if WEIGHTS not in archive:
         raise wrong(file, f"it has no member `{WEIGHTS}`", "Save the model with Keras 3 in one file.")
     member = archive[WEIGHTS]
     if member.deflated:
         raise wrong(file, f"`{WEIGHTS}` is compressed in the archive", "Unpack it and name that file.")
-    return FileView(file.path, file.stat, member.offset, member.size)
+    return library.FileView(file.path, file.stat, member.offset, member.size)
 
 
 def _model_files(name: str, stat: FileStat) -> Mapping[str, bytes]:
-    """Members of one of Keras's archives beside the weights, by name; empty for other files.
-
-    Raises UsageError where they are too large or a name leads elsewhere.
-    """
+    """Members of an archive beside the weights. Raises UsageError for what cannot be taken over."""
     with opened(name, stat) as file:
         if not is_archive(file):
             return {}

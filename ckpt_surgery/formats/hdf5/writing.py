@@ -21,12 +21,11 @@ from ckpt_surgery.formats.hdf5 import ARCHIVE_MEMBERS, CONFIG, WEIGHTS, is_archi
 from ckpt_surgery.formats.hdf5.datasets import DTYPE_ATTRIBUTE, HELD
 from ckpt_surgery.formats.hdf5.library import Positioned, import_h5py
 from ckpt_surgery.formats.hdf5.source import ALONE, MOST_LEVELS
+from ckpt_surgery.formats.plain_files import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.formats.registry import FilePlan, Limits, SinkOptions
 from ckpt_surgery.formats.shared.zip.writing import archived
-from ckpt_surgery.formats.unsupported import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.storage.regions import PlacedArray
 
-DEFAULT_NAME = "checkpoint.h5"
 PAGE = 4 << 10
 """Bytes of a page: memory is taken for pages only in which something was written."""
 
@@ -45,8 +44,7 @@ class SparseFile(Positioned):
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer with the next bytes, as far as the file goes."""
-        view = memoryview(buffer).cast("B")
-        view = view[: max(0, self.size - self._position)]
+        view = memoryview(buffer).cast("B")[: max(0, self.size - self._position)]
         for page, inner, outer in _split(self._position, len(view)):
             view[outer] = self._pages.get(page, bytes(PAGE))[inner]
         self._position += len(view)
@@ -87,7 +85,7 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     The metadata is the attributes of the root group: texts and numbers as they are, other values as JSON. In
     an archive the weights come last; first comes what archives are recognized by.
     """
-    name = options.file_name or DEFAULT_NAME
+    name = options.file_name or "checkpoint.h5"
     if not is_archive_name(name):
         return [image_of(name, leaves, options.metadata)]
     files = options.model_files()
@@ -97,10 +95,7 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
 
 
 def stored_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The custom metadata as attributes: texts, truths and numbers as they are, everything else as JSON.
-
-    Raises TypeError and ValueError for what is not JSON.
-    """
+    """The metadata as attributes: texts, truths, numbers, else JSON. Raises TypeError and ValueError."""
     values = {}
     for name, value in metadata.items():
         number = isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63)

@@ -44,10 +44,7 @@ FORMAT = Format(
 
 
 def read(path: str, selection: Selection) -> Listing:
-    """Open a directory of `.npy` files, or one of them, whose name is then the key.
-
-    Other files in a directory are ignored; links that leave it are refused.
-    """
+    """Open one `.npy` file, whose name is then the key, or all of a directory; others are ignored."""
     directory, name = (path, "") if is_directory(path) else os.path.split(path)
     listed: Mapping[str, FileStat | None] = {name: None} if name else _files_of(path)
     leaves, files = {}, {}

@@ -8,25 +8,36 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.arrays import Region, ravelled
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import read_elements
-from ckpt_surgery.formats.registry import Format, Listing, Names, Selection
-from ckpt_surgery.formats.shared.npy import NPY_SUFFIX, NpyArray, leaf_of, read_npy
-from ckpt_surgery.formats.shared.zip.members import Inflated, ZipMember, check_crc, first_name, read_archive
+from ckpt_surgery.formats.plain_files import LimitedEncoder, metadata_json, quoted, repeated_keys, wrong_keys
+from ckpt_surgery.formats.registry import FilePlan, Format, Limits, Listing, Names, Selection, SinkOptions
+from ckpt_surgery.formats.shared import npy
+from ckpt_surgery.formats.shared.zip.members import (
+    MOST_COMMENT_BYTES,
+    MOST_NAME_BYTES,
+    Inflated,
+    ZipMember,
+    check_crc,
+    first_name,
+    read_archive,
+)
+from ckpt_surgery.formats.shared.zip.writing import archived
 from ckpt_surgery.storage.failures import with_path
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.regions import PlacedArray
 
 PARKED = 8
 """Limit on the streams that are kept where reading stopped, so that the next region does not start over."""
@@ -34,7 +45,7 @@ PARKED = 8
 
 def _begins(file: OpenFile) -> bool | None:
     first = first_name(file)
-    return None if first is None else first.endswith(NPY_SUFFIX)
+    return None if first is None else first.endswith(npy.NPY_SUFFIX)
 
 
 NAMES = Names(".npz files", _begins, (".npz",), alone=True)
@@ -52,9 +63,6 @@ FORMAT = Format(
 )
 
 
-# --- reading ----------------------------------------------------------------------------------------------
-
-
 def read(path: str, selection: Selection) -> Listing:
     """Open an `.npz` file, or the only one in a directory."""
     name = os.path.join(*NAMES.file_of(path))
@@ -62,13 +70,13 @@ def read(path: str, selection: Selection) -> Listing:
     with opened(name) as file:
         archive = read_archive(file)
         for member in archive.values():
-            text = member.name.removesuffix(NPY_SUFFIX)
+            text = member.name.removesuffix(npy.NPY_SUFFIX)
             if text == member.name:
                 what = f"{shown(name)}: `{shown(member.name[:200])}` is not a .npy file"
                 raise SourceError(what, hint="An .npz file holds nothing else; remove it from the archive.")
             with with_path(f"{name}: {member.name[:200]}"):
                 array = _array_in(file, member)
-            leaf = leaves[text] = leaf_of(text, array, name, None if member.deflated else member.offset)
+            leaf = leaves[text] = npy.leaf_of(text, array, name, None if member.deflated else member.offset)
             for chunk in leaf.manifest.chunks.values() if leaf.manifest is not None else ():
                 checks[chunk] = partial(_check, member, array.header_crc)
             if member.deflated:
@@ -77,10 +85,10 @@ def read(path: str, selection: Selection) -> Listing:
     return Listing(leaves, {name: file.stat}, metadata, readers=readers, checks=checks)
 
 
-def _array_in(file: OpenFile, member: ZipMember) -> NpyArray:
+def _array_in(file: OpenFile, member: ZipMember) -> npy.NpyArray:
     if member.deflated:
-        return read_npy(Inflated(member).within(file).read, member.size)
-    return read_npy(lambda offset, length: file.read(member.offset + offset, length), member.size)
+        return npy.read_npy(Inflated(member).within(file).read, member.size)
+    return npy.read_npy(lambda offset, length: file.read(member.offset + offset, length), member.size)
 
 
 def metadata_of(comment: bytes) -> Mapping[str, Any]:
@@ -109,11 +117,10 @@ class Streams:
         """A stream of that member that has not passed `offset`; no other caller gets it."""
         with self._lock:
             usable = [s for s in self._parked if s.member == member and s.position <= offset]
-            if not usable:
-                return Inflated(member)
-            nearest = max(usable, key=lambda stream: stream.position)
-            self._parked.remove(nearest)
-            return nearest
+            nearest = max(usable, key=lambda stream: stream.position, default=None)
+            if nearest is not None:
+                self._parked.remove(nearest)
+        return Inflated(member) if nearest is None else nearest
 
     def park(self, stream: Inflated) -> None:
         """Keep a stream for later; beyond PARKED of them the oldest is dropped."""
@@ -129,7 +136,7 @@ class Deflated:
     file: str
     """Path of the archive."""
     member: ZipMember
-    array: NpyArray
+    array: npy.NpyArray
     streams: Streams
 
     def read(self, region: Region, files: Mapping[str, FileStat]) -> np.ndarray:
@@ -137,8 +144,8 @@ class Deflated:
         if not region.size:
             return np.empty(region.shape, array.spec.dtype)
         order = array.codec.permutation
-        lengths = [array.spec.shape[axis] for axis in order]
-        index = sum(region.starts[axis] * prod(lengths[i + 1 :]) for i, axis in enumerate(order))
+        start = (region.starts[axis] for axis in order)
+        index = ravelled(start, tuple(array.spec.shape[axis] for axis in order))
         first_byte = array.data + index * array.spec.dtype.itemsize  # of the region, in the member
         with opened(self.file, files[self.file]) as file:
             stream = self.streams.take(member, first_byte)
@@ -148,3 +155,59 @@ class Deflated:
             else:
                 self.streams.park(stream)
         return block
+
+
+def _problems(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """Strings and names that would not be read back as they are."""
+    texts = {leaf.key.text for leaf in leaves}
+    for leaf in leaves:
+        text, string, name = leaf.key.text, leaf.string, leaf.key.text.removesuffix(npy.NPY_SUFFIX)
+        length = len(text.encode(errors="replace")) + len(npy.NPY_SUFFIX)
+        if string is not None and (4 * len(string) > npy.MOST_STRING_BYTES or string.endswith("\0")):
+            yield f"{quoted(leaf)} is a string that is too long or ends in NUL; drop it."
+        if length > MOST_NAME_BYTES:
+            yield f"`{shown(text[:200])}…` has {length} bytes, too many for a name; rename it."
+        if "\0" in text:
+            yield f"{quoted(leaf)} has a NUL in it, where readers of zip archives cut names off; rename it."
+        if name != text and name in texts:  # np.load takes the suffix off
+            yield f"`{shown(text)}` could not be told from `{shown(name)}` by np.load; rename one."
+
+
+LIMITS = Limits(
+    ("an .npz file holds arrays and strings", "NumPy cannot store"),
+    npy.DESCRIPTIONS,
+    (LeafKind.STRING,),
+    (wrong_keys, repeated_keys, _problems),
+)
+
+
+def encoder(options: SinkOptions) -> LimitedEncoder:
+    """The encoder, unless the metadata is too long for the archive's comment."""
+    comment_of(options.metadata)
+    return LimitedEncoder(LIMITS)
+
+
+def comment_of(metadata: Mapping[str, Any]) -> bytes:
+    """The archive's comment, which holds the custom metadata as JSON. Raises UsageError."""
+    if not metadata:
+        return b""
+    # Other characters are escaped, so that nothing in it looks like the end of an archive.
+    comment = metadata_json(metadata).encode("ascii")
+    if len(comment) > MOST_COMMENT_BYTES:
+        what = f"The custom metadata takes {len(comment)} bytes; an .npz file holds {MOST_COMMENT_BYTES}"
+        raise UsageError(what, hint="Choose another format.")
+    return comment
+
+
+def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
+    """One file: `checkpoint.npz`, or `options.file_name`. The metadata is the archive's comment, as JSON."""
+    plans = []
+    for leaf in leaves:
+        spec, text = leaf.spec, leaf.key.text
+        if spec is None:
+            begin, size, arrays = npy.npy_string(leaf.string or ""), 0, {}
+        else:
+            begin, size = npy.npy_header(npy.DESCRIPTIONS[spec.dtype], spec.shape), spec.nbytes
+            arrays = {text: PlacedArray(spec, ((len(begin), size),))}
+        plans.append(FilePlan(text + npy.NPY_SUFFIX, len(begin) + size, [(0, begin)], arrays))
+    return [archived(options.file_name or "checkpoint.npz", plans, comment_of(options.metadata))]

@@ -35,10 +35,7 @@ def forms_of_layers(keys: Iterable[str]) -> set[bool]:
 
 
 def with_scan_layers(metadata: Mapping[str, Any], keys: Collection[str], is_step: bool) -> dict[str, Any]:
-    """Set `scan_layers` in custom metadata to what the keys have, in steps and where it was already.
-
-    MaxText refuses a step whose entry contradicts its config.
-    """
+    """Set a step's `scan_layers` to what the keys have: MaxText refuses one that contradicts its config."""
     forms = forms_of_layers(keys) if any(map(_EMBEDDING.fullmatch, keys)) else set()
     if len(forms) != 1 or not (is_step or SCAN_LAYERS in metadata):
         return dict(metadata)
@@ -51,11 +48,7 @@ def is_numbered(keys: Iterable[str]) -> bool:
 
 
 def layer_axes(leaves: Mapping[str, Leaf]) -> tuple[int, ...]:
-    """Axes, 0 or 1, along which the stacks can have their layers.
-
-    Within a stack all arrays are equally long along that axis, which they are along others by chance only.
-    Empty where there are no stacks, or none of the two axes fits.
-    """
+    """Axes, 0 or 1, along which all arrays of each stack are equally long: its layers'. Or none."""
     stacks: dict[str, list[tuple[int, ...]]] = {}
     for key, leaf in leaves.items():
         match = _STACKED.fullmatch(key)

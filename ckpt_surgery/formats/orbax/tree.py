@@ -25,7 +25,7 @@ from ckpt_surgery.core.keys import Key, nested
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.msgpack import tree as msgpack_tree
-from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, FoundNode, flattened
+from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, flattened
 from ckpt_surgery.formats.shared.msgpack.tree import Node
 from ckpt_surgery.formats.shared.orbax_layout import TREE_METADATA
 from ckpt_surgery.storage.failures import damaged
@@ -33,9 +33,7 @@ from ckpt_surgery.storage.json_files import malformed, read_form, read_json
 from ckpt_surgery.storage.listing import FileStat, exists
 from ckpt_surgery.storage.reading import opened
 
-STRUCTURE = "checkpoint"
-SHARDINGS = "_sharding"
-STRINGS = "_strings.json"
+STRUCTURE, SHARDINGS, STRINGS = FILES = "checkpoint", "_sharding", "_strings.json"
 ARRAY_METADATA = "array_metadatas/process_"
 EMPTY_KINDS = ("None", "Dict", "List", "Tuple", "NamedTuple")
 
@@ -83,13 +81,13 @@ class Structure:
     stat: FileStat
     """Size and time of the file when it was read."""
 
-    def found(self, key: Key) -> FoundNode:
+    def node(self, key: Key) -> Node:
         """The value of a leaf that is in the file."""
         there = key.names in self._nodes
         if not there or _array_of(self._nodes[key.names]) is not None:
             has = "has a placeholder there" if there else "does not have it"
             raise damaged(f"its value should be in {shown(self.path)}, which {has}")
-        return FoundNode(key, self._nodes[key.names], self.path)
+        return self._nodes[key.names]
 
     @functools.cached_property
     def _nodes(self) -> Mapping[tuple[str, ...], Node]:
@@ -308,17 +306,11 @@ def read_strings(directory: str, entries: Iterable[TreeLeaf]) -> dict[str, str]:
     return strings
 
 
-_EMPTY: Mapping[str | None, Any] = {"None": None, "Dict": {}}
-"""Empty nodes by their kinds; those of the others are lists."""
-
-
 def structure_bytes(leaves: Iterable[Leaf]) -> bytes:
-    """A structure file for leaves: placeholders with their names in the store, and empty nodes as they are.
-
-    Older versions find the leaves by it, before they read `_METADATA`.
-    """
+    """A structure file, by which older versions find the leaves: placeholders of arrays, and empty nodes."""
+    empty: Mapping[str, Any] = {"None": None, "Dict": {}}  # those of the other kinds are lists
     values = (
-        (leaf.key, _EMPTY.get(leaf.empty, []) if leaf.empty else PLACEHOLDER + array_name(leaf.key))
+        (leaf.key, empty.get(leaf.empty, []) if leaf.empty else PLACEHOLDER + array_name(leaf.key))
         for leaf in leaves
     )
     return msgpack.packb(nested(values))  # type: ignore[no-any-return]

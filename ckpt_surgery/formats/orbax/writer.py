@@ -62,15 +62,15 @@ def read_notes(places: Places, worker: str, sizes: Mapping[str, int]) -> Entries
     for data in places.read([Chunk(name, 0, sizes[name]) for name in names]):
         crc, _, text = data.partition(b" ")
         if crc == b"%08x" % bytes_crc(text):
-            noted = _DECODER.decode(text)
-            known |= {key: value for key, value in noted.items() if _is_there(value, directory, sizes)}
+            for key, value in _DECODER.decode(text).items():
+                missing = (
+                    isinstance(value, Chunk)
+                    and value.file.startswith(directory)
+                    and value.offset + value.length > sizes.get(value.file, -1)
+                )
+                if not missing:
+                    known[key] = value
     return known
-
-
-def _is_there(value: bytes | Chunk, directory: str, sizes: Mapping[str, int]) -> bool:
-    if isinstance(value, bytes) or not value.file.startswith(directory):
-        return True
-    return value.offset + value.length <= sizes.get(value.file, -1)
 
 
 FILE_BYTES = 32 << 20

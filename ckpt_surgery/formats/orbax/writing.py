@@ -11,15 +11,14 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.keys import Key, container_flaws, index_flaws
+from ckpt_surgery.core.keys import container_flaws, index_flaws
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import EncoderDetails, Output
@@ -33,23 +32,16 @@ from ckpt_surgery.formats.orbax.documents import (
 )
 from ckpt_surgery.formats.orbax.tree import EMPTY_KINDS, STRUCTURE, array_name, array_prefix, structure_bytes
 from ckpt_surgery.formats.orbax.writer import NOTES, Entries, OrbaxWriter, read_notes, worker_directory
+from ckpt_surgery.formats.plain_files import NOT_UNICODE, LimitedEncoder, metadata_json, quoted
 from ckpt_surgery.formats.registry import Limits, SinkOptions
-from ckpt_surgery.formats.shared.ocdbt.writer import IndexEntry, make_index
-from ckpt_surgery.formats.shared.orbax_layout import (
-    CHECKPOINT_METADATA,
-    COMMIT_FILE,
-    MANIFEST,
-    PROCESS_PREFIX,
-    is_checkpoint,
-    steps_in,
-)
+from ckpt_surgery.formats.shared import orbax_layout
+from ckpt_surgery.formats.shared.ocdbt.writer import make_index
 from ckpt_surgery.formats.shared.steps import STEP_NAME
-from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
+from ckpt_surgery.formats.shared.zarr.decoding import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.encoding import definition
 from ckpt_surgery.formats.shared.zarr.files import check_reachable
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
 from ckpt_surgery.formats.shared.zarr.metadata import HELD
-from ckpt_surgery.formats.unsupported import NOT_UNICODE, LimitedEncoder, metadata_json, quoted
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.linking import link_rest
 from ckpt_surgery.storage.listing import is_directory, real_path
@@ -94,11 +86,11 @@ def check_destination(path: PathLike, options: SinkOptions) -> None:
     above, name = os.path.split(urls.absolute(directory))
     problem = None
     if step is not None and name:  # the root of the file system stands for any destination
-        if is_directory(directory) and is_checkpoint(directory):
+        if is_directory(directory) and orbax_layout.is_checkpoint(directory):
             problem = "is a checkpoint itself, not a directory of steps"
         elif name == str(step):
             problem = f"names the step {step} already"
-        elif STEP_NAME.fullmatch(name) and is_directory(above) and steps_in(above):
+        elif STEP_NAME.fullmatch(name) and is_directory(above) and orbax_layout.steps_in(above):
             problem = f"would be a step of {shown(above)} itself"
     if problem is not None:
         hint = f"Name the directory above it, or leave out `dst_step={step}`."
@@ -123,42 +115,26 @@ def unsupported(leaves: Sequence[Leaf]) -> Iterator[str]:
     if not leaves:
         yield "No leaf is left, and Orbax cannot hold an empty tree; keep one at least."
     for leaf in leaves:
-        key, spec = leaf.key, leaf.spec
-        wrong = () if spec is None else _complaints(spec, leaf.kind)
-        if wrong or not _is_plain(key):
-            yield from (f"{quoted(leaf)} {why}" for why in (*_of_key(key), *wrong))
+        key, spec, name = leaf.key, leaf.spec, array_name(leaf.key)
+        if "" in key.names:
+            yield f"{quoted(leaf)} has an empty component in {list(key.names)}; rename it."
+        if name.startswith("/") or (".." in name and ".." in name.split("/")):
+            yield f"{quoted(leaf)} would be stored as a path that leaves the checkpoint; rename it."
+        if not is_unicode(name):
+            yield f"{quoted(leaf)} {NOT_UNICODE}; rename it."
+        if spec is not None and spec.size == 0:
+            shape = f"has the shape {list(spec.shape)}"
+            yield f"{quoted(leaf)} {shape}: Orbax refuses arrays without elements; drop it."
+        if spec is not None and leaf.kind is LeafKind.SCALAR and spec.dtype.kind == "c":
+            what = "is a complex scalar, which Orbax refuses"
+            yield f"{quoted(leaf)} {what}; reshape it to an array of one element."
+        if True in key.sequences:
             yield from index_flaws(key)
         if leaf.kind is LeafKind.EMPTY and leaf.empty not in EMPTY_KINDS:
             yield f"{quoted(leaf)} is an empty node of the kind {leaf.empty}, unknown to Orbax; drop it."
     yield from _of_names([leaf for leaf in leaves if leaf.spec is not None])
     yield from _of_strings(leaves)
     yield from container_flaws([leaf.key for leaf in leaves])
-
-
-def _is_plain(key: Key) -> bool:
-    """Whether a key is one of the many that cannot have any of the problems in `_of_key`."""
-    text = key.text
-    odd = ".." in text or text.startswith("/") or "" in key.names or True in key.sequences
-    return text.isascii() and not odd
-
-
-@lru_cache(maxsize=4096)
-def _complaints(spec: ArraySpec, kind: LeafKind) -> tuple[str, ...]:
-    """The problems of arrays with this spec and kind, as predicates."""
-    shape = f"has the shape {list(spec.shape)}: Orbax refuses arrays without elements; drop it."
-    number = "is a complex scalar, which Orbax refuses; reshape it to an array of one element."
-    refused = kind is LeafKind.SCALAR and spec.dtype.kind == "c"
-    return (*([shape] if spec.size == 0 else []), *([number] if refused else []))
-
-
-def _of_key(key: Key) -> Iterator[str]:
-    name = array_name(key)
-    if "" in key.names:
-        yield f"has an empty component in {list(key.names)}; rename it."
-    if name.startswith("/") or ".." in name.split("/"):
-        yield "would be stored as a path that leaves the checkpoint; rename it."
-    if not is_unicode(name):
-        yield f"{NOT_UNICODE}; rename it."
 
 
 def _of_names(arrays: Sequence[Leaf]) -> Iterator[str]:
@@ -256,17 +232,17 @@ class OrbaxSink:
         computed = self._collect(workers)
         options, zarr = self._options, self._options.zarr
         leaves = [output.leaf for output in self.outputs]
-        entries = [IndexEntry(key.encode(), value) for key, value in computed.items()]
+        entries = {key.encode(): value for key, value in computed.items()}
         for output in self.outputs:
             if output.leaf.spec is not None:
                 key = array_prefix(array_name(output.leaf.key)) + FILE_NAMES[zarr]
-                entries.append(IndexEntry(key.encode(), definition(output, zarr)))
+                entries[key.encode()] = definition(output, zarr)
         index = make_index(entries) if entries else None
         if index is not None:
             self._item.put(index.name, index.nodes)
         self._item.begin_documents()
         if index is not None:
-            self._item.put(MANIFEST, [index.manifest])
+            self._item.put(orbax_layout.MANIFEST, [index.manifest])
         if options.structure_file:
             self._item.put(STRUCTURE, [structure_bytes(leaves)])
         for name, document in documents(self.outputs, zarr, options.metadata).items():
@@ -276,17 +252,14 @@ class OrbaxSink:
         self._step.close()
 
     def _collect(self, workers: Sequence[str]) -> Entries:
-        """Collect the places of all chunks. Deletes what other workers wrote, and what nobody noted.
-
-        Two workers write the same chunk only if one was taken for dead, and then both write the same values.
-        """
+        """Collect the places of all chunks; those of two workers are alike. Deletes what nobody noted."""
         sizes = self._item.sizes()
         computed: Entries = {}
         for worker in workers:
             computed |= read_notes(self._item, worker, sizes)
         used = {value.file for value in computed.values() if isinstance(value, Chunk)}
         notes = tuple(worker_directory(worker) + NOTES for worker in workers)
-        ours = [name for name in sizes if name.startswith((NODES, PROCESS_PREFIX))]
+        ours = [name for name in sizes if name.startswith((NODES, orbax_layout.PROCESS_PREFIX))]
         self._item.delete(name for name in ours if name not in used and not name.startswith(notes))
         return computed
 
@@ -299,15 +272,15 @@ class OrbaxSink:
                 new = Path(self._step_directory)
                 with storage_errors(new):
                     link_rest(Path(existing), new, keep={item}, leave_out={item, *REWRITTEN})
-            self._item.put(COMMIT_FILE, [COMMITTED])
+            self._item.put(orbax_layout.COMMIT_FILE, [COMMITTED])
             for name, text in documents_of_step(existing, item, self._started).items():
                 self._step.put(name, [text])
             return
         within = None if self._item_directory == self._step_directory else item
         about = about_checkpoint(within, self._started, self._options.metadata)
-        self._step.put(CHECKPOINT_METADATA, [json.dumps(about).encode()])
+        self._step.put(orbax_layout.CHECKPOINT_METADATA, [json.dumps(about).encode()])
         for places in (self._item, self._step) if within is not None else (self._step,):
-            places.put(COMMIT_FILE, [COMMITTED])
+            places.put(orbax_layout.COMMIT_FILE, [COMMITTED])
 
     def record(self, text: str) -> bool:
         """Put the record into the item's directory."""

@@ -21,16 +21,10 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import contiguous
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats import safetensors
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.formats.safetensors import (
-    INDEX_SUFFIX,
-    MOST_HEADER_BYTES,
-    NAMES,
-    PREFIX_BYTES,
-    READERS_EXPECT,
-)
-from ckpt_surgery.formats.shared.hf_index import read_sharded
-from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.boxes import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.config_files import read_sharded
 from ckpt_surgery.storage.failures import damaged, flawed, with_path
 from ckpt_surgery.storage.json_files import parse_object
 from ckpt_surgery.storage.reading import opened
@@ -98,8 +92,8 @@ class TensorEntry:
 
 def read(path: str, selection: Selection) -> Listing:
     """Open a file, an index, or a directory that holds one of them."""
-    directory, name = NAMES.file_of(path)
-    if not name.endswith(INDEX_SUFFIX):
+    directory, name = safetensors.NAMES.file_of(path)
+    if not name.endswith(safetensors.INDEX_SUFFIX):
         return _read_file(directory, name)
     details = SourceDetails(record_file=os.path.join(directory, RECORD_NAME))
     return replace(read_sharded(directory, name, _read_file), details=details)
@@ -110,18 +104,19 @@ def _read_file(directory: str, name: str) -> Listing:
     path = os.path.join(directory, name)
     with opened(path) as file:
         size = file.stat.size
-        length = int.from_bytes(file.read(0, min(PREFIX_BYTES, size)), "little")
-        data = PREFIX_BYTES + length
+        length = int.from_bytes(file.read(0, min(safetensors.PREFIX_BYTES, size)), "little")
+        data = safetensors.PREFIX_BYTES + length
         with with_path(path):
-            if size < PREFIX_BYTES:
+            if size < safetensors.PREFIX_BYTES:
                 raise damaged(f"{size} bytes are too few for a safetensors file")
-            if length > MOST_HEADER_BYTES:
-                what = f"it says that its header has {length} bytes; safetensors allows {MOST_HEADER_BYTES}"
+            if length > safetensors.MOST_HEADER_BYTES:
+                limit = f"safetensors allows {safetensors.MOST_HEADER_BYTES}"
+                what = f"it says that its header has {length} bytes; {limit}"
                 raise SourceError(what, hint="It is damaged, or not a safetensors file.")
             if data > size:
-                follow = size - PREFIX_BYTES
+                follow = size - safetensors.PREFIX_BYTES
                 raise damaged(f"it says that its header has {length} bytes, and {follow} follow")
-        text = file.read(PREFIX_BYTES, length)
+        text = file.read(safetensors.PREFIX_BYTES, length)
     with with_path(path):
         tensors, metadata, record = _parsed(text, size - data)
     leaves = {}
@@ -135,10 +130,7 @@ def _read_file(directory: str, name: str) -> Listing:
 
 
 def _parsed(text: bytes, data_bytes: int) -> tuple[Sequence[TensorEntry], Mapping[str, str], str | None]:
-    """The tensors in the order of their bytes, the user's metadata, and the record of how the file was made.
-
-    The tensors cover the `data_bytes` bytes after the header one after another.
-    """
+    """The tensors, which cover `data_bytes` bytes one after another; the user's metadata; the record."""
     if not text.startswith(b"{"):
         raise SourceError("its header is not a JSON object", hint="It is damaged, or not a safetensors file.")
     entries = parse_object(text, strict=True)
@@ -147,7 +139,7 @@ def _parsed(text: bytes, data_bytes: int) -> tuple[Sequence[TensorEntry], Mappin
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise damaged(f"its {METADATA} is not an object of strings")
     record = metadata.pop(RECORD_NAME, None)
-    if record is not None and metadata == READERS_EXPECT:
+    if record is not None and metadata == safetensors.READERS_EXPECT:
         metadata = {}  # it is there because of the record
     tensors = sorted((_tensor(n, e) for n, e in entries.items()), key=lambda t: (t.start, t.stop))
     end = 0

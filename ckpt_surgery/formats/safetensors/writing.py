@@ -11,16 +11,10 @@ from ckpt_surgery.core.history import RECORD
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import EncoderDetails
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats import safetensors
+from ckpt_surgery.formats.plain_files import LimitedEncoder, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.formats.registry import FilePlan, Limits, SinkOptions
-from ckpt_surgery.formats.safetensors import (
-    INDEX_NAME,
-    MOST_HEADER_BYTES,
-    PREFIX_BYTES,
-    READERS_EXPECT,
-    SINGLE_NAME,
-)
 from ckpt_surgery.formats.safetensors.source import CODES, METADATA, TensorEntry
-from ckpt_surgery.formats.unsupported import LimitedEncoder, quoted, repeated_keys, wrong_keys
 from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.storage.regions import Pieces, PlacedArray
 
@@ -31,28 +25,30 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
     """`model.safetensors`, or `options.file_name`; or shards and `model.safetensors.index.json`."""
     metadata, groups = metadata_texts(options), tensors_by_file(leaves, options.shard_size)
     if len(groups) == 1:
-        return [_only_file(options.file_name or SINGLE_NAME, groups[0], metadata, options.record_bytes)]
+        name = options.file_name or safetensors.SINGLE_NAME
+        return [_only_file(name, groups[0], metadata, options.record_bytes)]
     numbered = enumerate(groups, 1)
     shards = {f"model-{i:05d}-of-{len(groups):05d}.safetensors": tensors for i, tensors in numbered}
     files = [_file(name, tensors, header_bytes(tensors, metadata)) for name, tensors in shards.items()]
     weights = {tensor.name: file for file, tensors in shards.items() for tensor in tensors}
     about = {"metadata": {"total_size": sum(map(_data_bytes, groups))}, "weight_map": weights}
     index = (json.dumps(about, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
-    return [*files, FilePlan(INDEX_NAME, len(index), [(0, index)])]
+    return [*files, FilePlan(safetensors.INDEX_NAME, len(index), [(0, index)])]
 
 
 def _only_file(name: str, tensors: Tensors, metadata: Mapping[str, str], record_bytes: int) -> FilePlan:
     """The file, with room in its header for a record of so many bytes unless that would be too long."""
 
     def with_record(text: str, least: int = 0) -> bytes:
-        return header_bytes(tensors, {**READERS_EXPECT, **metadata, RECORD_NAME: text}, least)
+        return header_bytes(tensors, {**safetensors.READERS_EXPECT, **metadata, RECORD_NAME: text}, least)
 
     def record(text: str) -> Pieces | None:
         recorded = with_record(text, len(header))
         return [(0, recorded)] if len(recorded) == len(header) else None
 
     room = len(with_record(" " * record_bytes)) if record_bytes else 0
-    header = header_bytes(tensors, metadata, room if room - PREFIX_BYTES <= MOST_HEADER_BYTES else 0)
+    most = safetensors.PREFIX_BYTES + safetensors.MOST_HEADER_BYTES
+    header = header_bytes(tensors, metadata, room if room <= most else 0)
     return _file(name, tensors, header, record)
 
 
@@ -65,17 +61,14 @@ def _file(
 
 
 def header_bytes(tensors: Iterable[TensorEntry], metadata: Mapping[str, str], least: int = 0) -> bytes:
-    """The beginning of a file: length and header, padded so that the data begins at a multiple of 8.
-
-    `least`: bytes that it has at least; a shorter header is padded.
-    """
+    """The length and the header of a file, padded to a multiple of 8 bytes, and to `least` bytes in all."""
     about: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     for tensor in tensors:
         code, offsets = CODES[tensor.spec.dtype], [tensor.start, tensor.stop]
         about[tensor.name] = {"dtype": code, "shape": list(tensor.spec.shape), "data_offsets": offsets}
     text = json.dumps(about, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * max(-len(text) % PREFIX_BYTES, least - PREFIX_BYTES - len(text))
-    return len(text).to_bytes(PREFIX_BYTES, "little") + text
+    text += b" " * max(-len(text) % safetensors.PREFIX_BYTES, least - safetensors.PREFIX_BYTES - len(text))
+    return len(text).to_bytes(safetensors.PREFIX_BYTES, "little") + text
 
 
 def _data_bytes(tensors: Tensors) -> int:
@@ -102,10 +95,7 @@ def tensors_by_file(leaves: Sequence[Leaf], shard_size: int | None) -> list[Tens
 
 
 def _placed(leaves: Iterable[Leaf]) -> Tensors:
-    """The tensors of one file, those with the widest elements first.
-
-    In this way every tensor begins at a multiple of its element's size.
-    """
+    """The tensors of one file, widest elements first: each begins at a multiple of its element's size."""
     placed: list[TensorEntry] = []
     end = 0
     for leaf in sorted(leaves, key=lambda leaf: -leaf.spec.dtype.itemsize if leaf.spec else 0):
@@ -116,16 +106,13 @@ def _placed(leaves: Iterable[Leaf]) -> Tensors:
 
 
 def metadata_texts(options: SinkOptions) -> dict[str, str]:
-    """The custom metadata as text: what is not text already becomes its JSON. Raises UsageError.
-
-    Where it has the history of the checkpoint, it has the entry that readers expect, too.
-    """
+    """The custom metadata as texts or JSON; with a history, what readers expect too. Raises UsageError."""
     try:
         texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.metadata.items()}
         "".join((*texts, *texts.values())).encode()
     except (TypeError, ValueError) as error:
         raise UsageError(f"The custom metadata cannot be stored as text: {error}") from error
-    return {**READERS_EXPECT, **texts} if RECORD in texts else texts
+    return {**safetensors.READERS_EXPECT, **texts} if RECORD in texts else texts
 
 
 ENTRY_BYTES = 120
@@ -155,10 +142,10 @@ def _problems(metadata: Mapping[str, str], shard_size: int | None, leaves: Seque
     # An upper bound tells most: a character takes six bytes (`\u0000`), a dimension twenty.
     lengths = (6 * len(leaf.key.text) + 20 * (leaf.spec.ndim if leaf.spec else 0) for leaf in leaves)
     bound = sum(6 * (len(k) + len(v)) + 6 for k, v in metadata.items()) + sum(lengths)
-    if bound + ENTRY_BYTES * len(leaves) <= MOST_HEADER_BYTES:
+    if bound + ENTRY_BYTES * len(leaves) <= safetensors.MOST_HEADER_BYTES:
         return
     files = tensors_by_file([leaf for leaf in leaves if leaf.spec is not None], shard_size)
-    longest = max(len(header_bytes(tensors, metadata)) for tensors in files) - PREFIX_BYTES
-    if longest > MOST_HEADER_BYTES:
-        header = f"a header of {longest} bytes, and safetensors allows {MOST_HEADER_BYTES}"
+    longest = max(len(header_bytes(tensors, metadata)) for tensors in files) - safetensors.PREFIX_BYTES
+    if longest > safetensors.MOST_HEADER_BYTES:
+        header = f"a header of {longest} bytes, and safetensors allows {safetensors.MOST_HEADER_BYTES}"
         yield f"{len(leaves)} leaves need {header}; spread them over several files, by giving a shard size."

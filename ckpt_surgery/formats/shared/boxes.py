@@ -1,10 +1,11 @@
-"""Arrays that are stored in boxes of any shapes, each in its own way, which hold every element once."""
+"""Limits of arrays, checked before anything is allocated; arrays in boxes that hold every element once."""
 
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -14,6 +15,25 @@ from ckpt_surgery.formats.chunk_reading import NO_CHECKS, Check, read_stored
 from ckpt_surgery.formats.registry import Reader
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.listing import FileStat
+
+MOST_AXES = 32
+"""TensorStore's limit; NumPy's and torch's is 64."""
+MOST_BYTES = 2**63 - 1
+"""Largest number of bytes of one array in memory, axes of length 0 not counted: NumPy's limit."""
+
+
+def beyond_memory(shape: Sequence[int], itemsize: int) -> bool:
+    """Whether an array is larger than NumPy allows; `itemsize` in bytes. No length is negative."""
+    return prod(n for n in shape if n) * max(1, itemsize) > MOST_BYTES
+
+
+def check_shape(shape: Sequence[int], itemsize: int) -> None:
+    """Raise SourceError where an array has too many axes, or more bytes than NumPy allows."""
+    if len(shape) > MOST_AXES:
+        raise damaged(f"it has {len(shape)} axes; {MOST_AXES} is the limit", "Save it with fewer axes.")
+    if beyond_memory(shape, itemsize):
+        raise damaged(f"it has a shape beyond all memory: {list(shape)}")
+
 
 MOST_SPLIT_AXES = 6
 """Limit on the axes along which an array is split: each doubles the number of corners."""
@@ -67,10 +87,7 @@ class Boxes:
 
 
 def on_grid(spec: ArraySpec, boxes: Sequence[Box]) -> Manifest | None:
-    """The manifest of an array in boxes; None where they differ in shape or layout.
-
-    The boxes hold each element exactly once, so that those of one shape are a grid.
-    """
+    """The manifest of an array in boxes, which tile it; None where they differ in shape or layout."""
     first, chunks = boxes[0].stored, dict[Shape, Chunk]()
     for box in boxes:
         stored = box.stored
@@ -96,9 +113,8 @@ def check_tiling(shape: Shape, boxes: Sequence[Region]) -> None:
     """
     axes = [axis for axis, n in enumerate(shape) if any(box.shape[axis] != n for box in boxes)]
     if len(axes) > MOST_SPLIT_AXES or len(boxes) << len(axes) > MOST_CORNERS:
-        raise damaged(
-            f"is split into {len(boxes)} chunks along {len(axes)} axes, which are too many to check"
-        )
+        what = f"is split into {len(boxes)} chunks along {len(axes)} axes, which are too many to check"
+        raise damaged(what)
     left: dict[Shape, int] = defaultdict(int)
     for sign, box in [(1, Region.whole(shape)), *((-1, box) for box in boxes)]:
         for corner in itertools.product(*(((box.starts[a], 1), (box.stops[a], -1)) for a in axes)):

@@ -23,7 +23,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import BIG, RAW, Codec, contiguous
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.limits import MOST_BYTES, check_shape
+from ckpt_surgery.formats.shared.boxes import MOST_BYTES, check_shape
 from ckpt_surgery.storage.failures import damaged
 
 MAGIC = b"\x93NUMPY"
@@ -132,22 +132,17 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     return array
 
 
-def npy_header(spec: ArraySpec) -> bytes:
-    """The header of an array in C order, as NumPy writes it. The dtype must be in DESCRIPTIONS."""
-    return _header(DESCRIPTIONS[spec.dtype], spec.shape)
-
-
-def npy_string(text: str) -> bytes:
-    """A whole file that holds one string, as NumPy writes it."""
-    return _header(f"<U{max(1, len(text))}", ()) + (text or "\0").encode("utf-32-le")
-
-
-def _header(description: str, shape: Shape) -> bytes:
-    """Padded so that the elements begin at a multiple of 64."""
+def npy_header(description: str, shape: Shape) -> bytes:
+    """The header of an array in C order as NumPy writes it: the elements begin at a multiple of 64."""
     written = io.BytesIO()
     fields = {"descr": description, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(written, fields)
     return written.getvalue()
+
+
+def npy_string(text: str) -> bytes:
+    """A whole file that holds one string, as NumPy writes it."""
+    return npy_header(f"<U{max(1, len(text))}", ()) + (text or "\0").encode("utf-32-le")
 
 
 def _header_length(head: bytes, size: int) -> int:
@@ -156,25 +151,19 @@ def _header_length(head: bytes, size: int) -> int:
         raise damaged("it does not begin as a .npy file does")
     major, minor = head[6], head[7]
     if major not in LENGTH_BYTES or minor:
-        raise SourceError(
-            f"it is in version {major}.{minor} of the .npy format, which is not known",
-            hint="Save it again with a current NumPy.",
-        )
+        what = f"it is in version {major}.{minor} of the .npy format, which is not known"
+        raise SourceError(what, hint="Save it again with a current NumPy.")
     count = LENGTH_BYTES[major]
     length = 8 + count + int.from_bytes(head[8 : 8 + count], "little")
     if length > min(size, MOST_HEADER_BYTES):
-        raise damaged(
-            f"it says that its header has {length} bytes, of {size}; {MOST_HEADER_BYTES} are the limit"
-        )
+        what = f"it says that its header has {length} bytes, of {size}; {MOST_HEADER_BYTES} are the limit"
+        raise damaged(what)
     return length
 
 
 @lru_cache(maxsize=1024)
 def _parse(header: bytes, version: int) -> tuple[Shape, bool, str]:
-    """Shape, order and description of the type from the dictionary of a header, which many arrays share.
-
-    The description is empty for records.
-    """
+    """Shape, whether in Fortran order, and the description of the type in a header; empty for records."""
     try:
         text = header.decode("utf-8" if version == 3 else "latin-1")
         # Python 2 wrote long integers with an L, as in (3L, 4L).

@@ -19,8 +19,6 @@ MOST_NAMES = 10
 """Names that a message lists at most."""
 _NO_MODEL = re.compile(r"(?:.*_)?opt(?:im|imizer)?(?:_(?:states?|params))?|rngs?")
 """Names of items that training programs save beside the item with the model."""
-
-
 STEP_NAME = re.compile(r"(?:.*_)?([0-9]{1,18})")
 """Name of the directory of a step: `[PREFIX_]DIGITS`."""
 
@@ -92,20 +90,15 @@ def choose_step(
     if number is None:
         number = max((steps[name] for name in (steps if finished is None else finished)), default=None)
     if number is None:
-        raise SourceError(
-            f"No step of {shown(directory)} was ever committed: {_latest(steps)}",
-            hint="Every save was interrupted; use another checkpoint.",
-        )
+        what = f"No step of {shown(directory)} was ever committed: {_latest(steps)}"
+        raise SourceError(what, hint="Every save was interrupted; use another checkpoint.")
     names = sorted(name for name, step in steps.items() if step == number)
     if not names:
-        raise UsageError(
-            f"{shown(directory)} has no step {number}", hint=f"It has {_latest(steps) or 'no steps'}."
-        )
+        what = f"{shown(directory)} has no step {number}"
+        raise UsageError(what, hint=f"It has {_latest(steps) or 'no steps'}.")
     if len(names) > 1:
-        raise SourceError(
-            f"{shown(directory)} has step {number} more than once: {quoted(names)}",
-            hint="Name the path of the one that is meant.",
-        )
+        what = f"{shown(directory)} has step {number} more than once: {quoted(names)}"
+        raise SourceError(what, hint="Name the path of the one that is meant.")
     return names[0]
 
 
@@ -120,17 +113,13 @@ def choose_item(
     if wanted is None:
         items = [name for name in items if not holds_no_model(name)] or items
         if len(items) > 1:
-            raise UsageError(
-                f"{shown(directory)} has several items with arrays: {quoted(items)}",
-                hint="Choose one: `item=NAME`.",
-            )
+            what = f"{shown(directory)} has several items with arrays: {quoted(items)}"
+            raise UsageError(what, hint="Choose one: `item=NAME`.")
         return items[0] if items else None
     if wanted not in items:
         why = "has no arrays" if wanted in others else "does not exist"
-        raise UsageError(
-            f"The item `{shown(wanted)}` of {shown(directory)} {why}{did_you_mean(wanted, items)}",
-            hint=f"Items with arrays: {quoted(items) or 'none'}.",
-        )
+        what = f"The item `{shown(wanted)}` of {shown(directory)} {why}{did_you_mean(wanted, items)}"
+        raise UsageError(what, hint=f"Items with arrays: {quoted(items) or 'none'}.")
     return wanted
 
 
@@ -160,7 +149,5 @@ def check_no_choice(path: str, step: int | None = None, item: str | None = None)
     """Raise UsageError if a step or an item is given for a path that does not hold several."""
     for name, value, other in (("step", step, ", or name its parent"), ("item", item, "")):
         if value is not None:
-            raise UsageError(
-                f"{shown(path)} has no {name}s to choose from",
-                hint=f"Leave out `{name}={shown(str(value))}`{other}.",
-            )
+            what = f"{shown(path)} has no {name}s to choose from"
+            raise UsageError(what, hint=f"Leave out `{name}={shown(str(value))}`{other}.")

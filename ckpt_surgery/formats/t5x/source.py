@@ -16,18 +16,13 @@ from functools import partial
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import contiguous
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import read_stored
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.formats.shared.limits import MOST_AXES
-from ckpt_surgery.formats.shared.msgpack.source import (
-    PLACEHOLDER,
-    FoundNode,
-    flattened,
-    list_tree,
-    manifest_of,
-)
+from ckpt_surgery.formats.shared.boxes import MOST_AXES
+from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, flattened, list_tree
 from ckpt_surgery.formats.shared.msgpack.tree import T5X_ROOT, ArrayAt, Node, read_tree
 from ckpt_surgery.formats.t5x import choices, locate_file
 from ckpt_surgery.storage.failures import about_key, damaged, with_path
@@ -88,19 +83,15 @@ def _relative(path: str) -> str:
     return plain
 
 
-def _check_agrees(place: FoundNode, spec: ArraySpec) -> None:
-    """Raise SourceError where the array's own metadata differ from the spec in the tree.
-
-    The tree need not record shape and dtype.
-    """
-    assert isinstance(place.node, dict)
-    about_array, dtype = place.node["metadata"], place.node.get("dtype")
-    with about_key(place.key):
-        shape = _sizes(place.file, about_array.get("shape") if isinstance(about_array, dict) else None)
-        if shape not in (None, spec.shape):
-            raise damaged(f"it is {spec}, but has the shape {shape} in the tree")
-        if isinstance(dtype, str) and dtype != spec.dtype.name:
-            raise damaged(f"it is {spec}, but {shown(dtype[:100])} in the tree")
+def _check_agrees(node: Node, spec: ArraySpec, file: str) -> None:
+    """Raise SourceError where an array's own metadata differ from what the tree records, if it does."""
+    assert isinstance(node, dict)
+    about_array, dtype = node["metadata"], node.get("dtype")
+    shape = _sizes(file, about_array.get("shape") if isinstance(about_array, dict) else None)
+    if shape not in (None, spec.shape):
+        raise damaged(f"it is {spec}, but has the shape {shape} in the tree")
+    if isinstance(dtype, str) and dtype != spec.dtype.name:
+        raise damaged(f"it is {spec}, but {shown(dtype[:100])} in the tree")
 
 
 def _sizes(file: str, node: Node) -> tuple[int, ...] | None:
@@ -108,9 +99,9 @@ def _sizes(file: str, node: Node) -> tuple[int, ...] | None:
     if node is None:
         return None
     if isinstance(node, ArrayAt):
-        manifest = manifest_of(node, file)
-        if manifest is None or node.spec.ndim != 1 or node.spec.size > MOST_AXES:
+        if len(node.pieces) != 1 or node.spec.ndim != 1 or node.spec.size > MOST_AXES:
             raise damaged(f"the shape in its TensorStore spec is {node.spec}")
+        manifest = contiguous(node.spec, file, node.pieces[0].offset)
         return tuple(read_stored(manifest, Region.whole(node.spec.shape)).tolist())
     members = [node.get(str(i)) for i in range(len(node))] if isinstance(node, dict) else node
     if not isinstance(members, list) or not all(type(n) is int for n in members):
@@ -125,17 +116,17 @@ def read(path: str, selection: Selection) -> Listing:
         root, stat = read_tree(file), file.stat
     with with_path(location.path):
         tree = _below_root(root)
-        flat = flattened(tree, is_leaf=_is_spec) if tree else ()
-        nodes = [FoundNode(key, node, location.path) for key, node in flat]
-    listing = list_tree(nodes, location.directory, lambda place: array_directory(place.node))
+        nodes = list(flattened(tree, is_leaf=_is_spec)) if tree else []
+    listing = list_tree(nodes, location.path, location.directory, array_directory)
     disguised = set()
-    for node in nodes:
-        spec = listing.leaves[node.key.text].spec
-        if _is_spec(node.node) and spec is not None:
-            _check_agrees(node, spec)
+    for key, node in nodes:
+        spec = listing.leaves[key.text].spec
+        if _is_spec(node) and spec is not None:
+            with about_key(key):
+                _check_agrees(node, spec, location.path)
             # T5X stored bfloat16 so, and reads it as such. Source: google-research/t5x,
             # `LazyAwaitableArray.from_tensor_store_spec` of `checkpoint_importer.py`.
-            disguised |= {node.key.text} if spec.dtype.name == "uint16" else set()
+            disguised |= {key.text} if spec.dtype.name == "uint16" else set()
     details = SourceDetails(partial(choices, path, location), disguised_bfloat16=frozenset(disguised))
     files = {location.path: stat, **listing.files}
     return replace(listing, files=files, step=location.step, item=location.item, details=details)

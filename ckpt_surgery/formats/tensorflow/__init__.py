@@ -13,16 +13,9 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Format, Selection, claims
 from ckpt_surgery.formats.shared.steps import ChosenFile, check_no_choice, choose_step
+from ckpt_surgery.storage import listing
 from ckpt_surgery.storage.failures import damaged, with_path
-from ckpt_surgery.storage.listing import (
-    check_link,
-    exists,
-    has_entry,
-    is_directory,
-    is_file,
-    names_in,
-    real_path,
-)
+from ckpt_surgery.storage.listing import exists
 from ckpt_surgery.storage.reading import OpenFile, opened, read_file
 
 SUFFIX = ".index"
@@ -40,27 +33,21 @@ _TEXT = re.compile(rb'\s*(\w+)\s*:\s*"((?:[^"\\]|\\[\\"\'abfnrtvx0-7])*)"\s*\Z')
 _NUMBER = re.compile(rb"\s*(\w+)\s*:\s*[-+.\w]+\s*\Z")
 
 
-# --- recognizing ------------------------------------------------------------------------------------------
-
-
 def detect(path: str) -> bool:
-    """Whether a path is a bundle's prefix, one of its files, or a directory with some; damaged ones too.
-
-    Checkpoints of version 1, which are refused when they are opened, are recognized.
-    """
-    if is_directory(path):
-        names = names_in(path)
+    """Whether a path is a bundle's prefix or file, or a directory with some; damaged or of version 1, too."""
+    if listing.is_directory(path):
+        names = listing.names_in(path)
         if STATE in names and claims(_is_state, os.path.join(path, STATE)):
             return True
-        if "saved_model.pb" in names or is_file(os.path.join(path, VARIABLES + SUFFIX)):
+        if "saved_model.pb" in names or listing.is_file(os.path.join(path, VARIABLES + SUFFIX)):
             return True
         return any(_is_index(path, name, names) for name in names)
     if not exists(path):
-        return is_file(path + SUFFIX)
+        return listing.is_file(path + SUFFIX)
     directory, name = os.path.split(path)
     if match := _DATA.search(name):
         return exists(os.path.join(directory, f"{name[: match.start()]}{SUFFIX}"))
-    siblings = names_in(directory or ".") if name.endswith(SUFFIX) else ()
+    siblings = listing.names_in(directory or ".") if name.endswith(SUFFIX) else ()
     return _is_index(directory, name, siblings) or _ends_as_table(path)
 
 
@@ -92,26 +79,23 @@ def _is_state(path: str) -> bool:
     return head.lstrip().startswith(_LATEST.encode()) or _ALL.encode() + b":" in head
 
 
-# --- choosing ---------------------------------------------------------------------------------------------
-
-
 def locate(path: str, selection: Selection) -> ChosenFile:
     """The bundle that `path` and a step choose, by the prefix of its names; only directories have steps."""
-    if not is_directory(path):
+    if not listing.is_directory(path):
         check_no_choice(path, selection.step)
         directory, name = os.path.split(path)
         return ChosenFile(directory, _DATA.sub("", name).removesuffix(SUFFIX))
-    names = names_in(path)
+    names = listing.names_in(path)
     named = _named_in(path) if STATE in names else []
     prefixes = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
     if selection.step is not None:  # a prefix that the state names, where it names one, else any that exists
-        known = [prefix for prefix in named if has_entry(os.path.join(path, prefix + SUFFIX))]
+        known = [prefix for prefix in named if listing.has_entry(os.path.join(path, prefix + SUFFIX))]
         steps = {p: int(match[1]) for p in dict.fromkeys([*known, *prefixes]) if (match := _STEP.search(p))}
         preferred = {p: steps[p] for p in known if steps.get(p) == selection.step}
         prefix = choose_step(path, preferred or steps, selection.step)
     elif named:
         prefix = named[-1]
-    elif not prefixes and is_directory(os.path.join(path, os.path.dirname(VARIABLES))):
+    elif not prefixes and listing.is_directory(os.path.join(path, os.path.dirname(VARIABLES))):
         prefix = VARIABLES
     elif len(prefixes) == 1:
         prefix = prefixes[0]
@@ -122,14 +106,14 @@ def locate(path: str, selection: Selection) -> ChosenFile:
         hint = "Name the one that is meant, or its step: `step=N`."
         raise SourceError(f"{what} is the latest: {few(prefixes, 5)}", hint=hint)
     match = _STEP.search(prefix)
-    check_link(os.path.join(path, prefix + SUFFIX), real_path(path))
+    listing.check_link(os.path.join(path, prefix + SUFFIX), listing.real_path(path))
     return ChosenFile(path, prefix, int(match[1]) if match else None)
 
 
 def _named_in(directory: str) -> list[str]:
     """The checkpoints that the file `checkpoint` names, as prefixes in the directory, the latest last."""
     path = os.path.join(directory, STATE)
-    check_link(path, real_path(directory))
+    listing.check_link(path, listing.real_path(directory))
     text = read_file(path, 2**20)
     named: dict[str, list[str]] = {_ALL: [], _LATEST: []}
     with with_path(path):
@@ -154,7 +138,7 @@ def _within(directory: str, escaped: bytes) -> str:
         given = os.fsdecode(escaped.decode("unicode_escape").encode("latin-1"))
     except ValueError:
         given = ""
-    prefix = given.removeprefix(real_path(directory) + os.sep)
+    prefix = given.removeprefix(listing.real_path(directory) + os.sep)
     if os.path.isabs(prefix) or "://" in prefix or ".." in prefix.split("/"):
         prefix = os.path.basename(prefix)
     if not prefix or "\0" in prefix or prefix.endswith(("/", "..")):

@@ -16,8 +16,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.boxes import check_tiling
-from ckpt_surgery.formats.shared.limits import MOST_AXES, check_shape
+from ckpt_surgery.formats.shared.boxes import MOST_AXES, check_shape, check_tiling
 from ckpt_surgery.formats.tensorflow.table import varint
 from ckpt_surgery.storage.failures import damaged, with_path
 
@@ -285,10 +284,7 @@ def _check_apart(variables: Mapping[str, Variable]) -> None:
 
 
 def part_key(name: str, extents: Sequence[Extent]) -> bytes:
-    """The key of a part: an ordered code of 0, the name, the number of axes, and each start and length.
-
-    UTF-8 has no 0xff, which would have to be escaped as well.
-    """
+    """The key of a part: ordered code of 0, name (UTF-8: no 0xff), axes, each start and length."""
     axes = bytes([1, len(extents)]) if extents else b"\0"  # a number of bytes, and these
     numbers = b"".join(_ordered(number) for extent in extents for number in extent)
     return b"\0" + name.encode().replace(b"\0", b"\0\xff") + b"\0\1" + axes + numbers

@@ -20,16 +20,7 @@ from ckpt_surgery.formats.registry import Listing, Reader, Selection
 from ckpt_surgery.formats.shared.boxes import Box, Boxes, on_grid
 from ckpt_surgery.formats.shared.steps import ChosenFile
 from ckpt_surgery.formats.tensorflow import GRAPH_SUFFIX, STATE, SUFFIX, is_table, locate
-from ckpt_surgery.formats.tensorflow.index import (
-    NUMBERS,
-    STRING,
-    TYPES,
-    BundleIndex,
-    Variable,
-    VariablePart,
-    read_index,
-    v1_checkpoint,
-)
+from ckpt_surgery.formats.tensorflow import index as bundles
 from ckpt_surgery.formats.tensorflow.table import mask, table_entries, varint
 from ckpt_surgery.storage.failures import about_key, damaged, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_file, real_path
@@ -62,25 +53,22 @@ def _check(wanted: int, chunk: Chunk, stored: np.ndarray) -> None:
         raise damaged(f"{what} the checksum {crc:08x} where {wanted:08x} is recorded")
 
 
-def _without_numbers(key: Key, variable: Variable, path: str, files: Mapping[str, FileStat]) -> Leaf:
+def _without_numbers(key: Key, variable: bundles.Variable, path: str, files: Mapping[str, FileStat]) -> Leaf:
     """A short text, or an array that cannot be read. `path`: that of the data file with its first part."""
     (part, *others) = variable.parts
-    plain = variable.type == STRING and not variable.shape and not others
+    plain = variable.type == bundles.STRING and not variable.shape and not others
     if plain and part.size <= MOST_STRING_BYTES and path in files:
         with opened(path, files[path]) as file:
             stored = file.read(part.offset, part.size)
         with suppress(UnicodeDecodeError), about_key(key), with_path(path):
             return Leaf(key, LeafKind.STRING, string=decoded_text(stored, part).decode())
-    why = f"has the TensorFlow type {TYPES[variable.type]}, which no array here can have"
+    why = f"has the TensorFlow type {bundles.TYPES[variable.type]}, which no array here can have"
     unreadable = Unreadable(why, "Drop it, or leave it where it is.")
     return Leaf(key, LeafKind.ARRAY, ArraySpec(variable.shape, np.dtype(object)), unreadable=unreadable)
 
 
-def decoded_text(stored: bytes, part: VariablePart) -> bytes:
-    """The only element of an array of strings: a varint of its length, a checksum of that, its bytes.
-
-    In the checksum of the whole, the length counts as a number of 4 bytes.
-    """
+def decoded_text(stored: bytes, part: bundles.VariablePart) -> bytes:
+    """The only text: a varint of its length (4 bytes in the checksum of all), that one's CRC, the bytes."""
     length, at = varint(stored, 0)
     if length != len(stored) - at - 4:
         raise damaged(f"a text of {length} bytes does not take {len(stored)}")
@@ -104,7 +92,7 @@ def read(path: str, selection: Selection) -> Listing:
     with opened(name) as file:
         files[name] = file.stat
         with with_path(name):
-            index = read_index(table_entries(file))
+            index = bundles.read_index(table_entries(file))
     paths, stats = _data_files(index, bundle)
     files |= stats
     leaves: dict[str, Leaf] = {}
@@ -112,10 +100,10 @@ def read(path: str, selection: Selection) -> Listing:
     checks: dict[Chunk, Check] = {}
     for name, variable in index.variables.items():
         key = Key.parse(name)
-        if variable.type not in NUMBERS:
+        if variable.type not in bundles.NUMBERS:
             leaves[name] = _without_numbers(key, variable, paths[variable.parts[0].shard], files)
             continue
-        spec = ArraySpec(variable.shape, NUMBERS[variable.type])
+        spec = ArraySpec(variable.shape, bundles.NUMBERS[variable.type])
         boxes = []
         for part in variable.parts:
             box, at = ArraySpec(part.region.shape, spec.dtype), paths[part.shard]
@@ -141,12 +129,12 @@ def _check_version(name: str, path: str) -> None:
         raise damaged(f"{shown(name + SUFFIX)} does not exist")
     with opened(name) as file:
         if is_table(file):
-            raise v1_checkpoint(shown(name))
+            raise bundles.v1_checkpoint(shown(name))
     what = f"{shown(path)} is not a TensorFlow checkpoint"
     raise SourceError(what, hint="Name its prefix, or its .index file.")
 
 
-def _data_files(index: BundleIndex, bundle: ChosenFile) -> tuple[dict[int, str], dict[str, FileStat]]:
+def _data_files(index: bundles.BundleIndex, bundle: ChosenFile) -> tuple[dict[int, str], dict[str, FileStat]]:
     """Paths of the data files that are used, by number; and size and time, by path, of those that exist."""
     ends: dict[int, int] = {}
     for variable in index.variables.values():

@@ -26,10 +26,7 @@ _SHARD = re.compile(rf"\A(?:{'|'.join(MODELS)})-(\d+)-of-(\d+)\.bin\Z")
 
 
 def _begins(file: OpenFile) -> bool:
-    """Whether a file is a zip archive with PyTorch's members, or with its suffix; damaged ones too.
-
-    The files of a distributed checkpoint, which consist of such archives, are none.
-    """
+    """Whether a file is a zip archive with torch's members or suffix, but not a distributed checkpoint's."""
     first = first_name(file)
     if first is None or file.path.endswith(DISTRIBUTED):
         return False
@@ -55,7 +52,7 @@ def read(path: str, selection: Selection) -> Listing:
     directory, name = NAMES.file_of(path)
     if not name.endswith(INDEX_SUFFIX):
         return _read_file(directory, name)
-    from ckpt_surgery.formats.shared.hf_index import read_sharded
+    from ckpt_surgery.formats.shared.config_files import read_sharded
 
     return read_sharded(directory, name, _read_file)
 

@@ -16,18 +16,9 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Directory, Listing, Selection
+from ckpt_surgery.formats.shared.zarr import layout
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.files import Files, array_manifest, file_array
-from ckpt_surgery.formats.shared.zarr.layout import (
-    ARRAY_2,
-    ATTRIBUTES_2,
-    CHUNK_PART,
-    CONSOLIDATED_2,
-    GROUP_2,
-    NODE_3,
-    RESERVED,
-    zarr_names,
-)
 from ckpt_surgery.storage.failures import about_key, damaged
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import is_directory, real_path
@@ -57,17 +48,14 @@ def read(path: str, selection: Selection) -> Listing:
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
-    """Files that zarr did not write, out of `names`: relative paths of all files in the directory.
-
-    They are neither metadata nor chunks; `--overwrite` refuses to delete them.
-    """
-    own = zarr_names(names)
+    """Those of all files in the directory, by relative path, that zarr did not write: not overwritten."""
+    own = layout.zarr_names(names)
     return [name for name in names if name not in own]
 
 
 def _node(files: Files, directory: str) -> dict[str, Any]:
     """The contents of a `zarr.json`."""
-    path = os.path.join(files.root, posixpath.join(directory, NODE_3))
+    path = os.path.join(files.root, posixpath.join(directory, layout.NODE_3))
     node = read_json(path)
     if node.get("zarr_format") != 3 or node.get("node_type") not in ("group", "array"):
         raise damaged(f"{shown(path)} is neither a group nor an array of zarr v3")
@@ -76,13 +64,14 @@ def _node(files: Files, directory: str) -> dict[str, Any]:
 
 def _root_attributes(files: Files) -> Mapping[str, Any]:
     """The user's attributes. Raises SourceError where the directory is neither group nor array."""
-    if NODE_3 in files.stats:
+    if layout.NODE_3 in files.stats:
         attributes = _node(files, "").get("attributes") or {}
-    elif GROUP_2 in files.stats or ARRAY_2 in files.stats:
-        path = os.path.join(files.root, ATTRIBUTES_2)
-        attributes = read_json(path) if ATTRIBUTES_2 in files.stats else {}
+    elif layout.GROUP_2 in files.stats or layout.ARRAY_2 in files.stats:
+        path = os.path.join(files.root, layout.ATTRIBUTES_2)
+        attributes = read_json(path) if layout.ATTRIBUTES_2 in files.stats else {}
     else:
-        raise damaged(f"{shown(files.root)} is not a zarr group: it has no {NODE_3}, {GROUP_2} or {ARRAY_2}")
+        lacking = f"it has no {layout.NODE_3}, {layout.GROUP_2} or {layout.ARRAY_2}"
+        raise damaged(f"{shown(files.root)} is not a zarr group: {lacking}")
     if not isinstance(attributes, dict):
         raise damaged(f"{shown(files.root)}: the attributes are not a JSON object")
     return attributes
@@ -91,7 +80,7 @@ def _root_attributes(files: Files) -> Mapping[str, Any]:
 def array_directories(files: Files) -> set[str]:
     """The directories of all arrays; "" is the root. Everything below an array belongs to it."""
     arrays: set[str] = set()
-    by_depth = sorted({posixpath.dirname(n) for n in files.names if posixpath.basename(n) in RESERVED})
+    by_depth = sorted({posixpath.dirname(n) for n in files.names if posixpath.basename(n) in layout.RESERVED})
     for directory in by_depth:  # a directory comes before those in it
         if not any(above in arrays for above in _above(directory)) and _is_array(files, directory):
             arrays.add(directory)
@@ -107,7 +96,8 @@ def _above(directory: str) -> Iterator[str]:
 
 def _is_array(files: Files, directory: str) -> bool:
     """Whether a directory is an array."""
-    group, array_2, node = (posixpath.join(directory, name) for name in (GROUP_2, ARRAY_2, NODE_3))
+    names = (layout.GROUP_2, layout.ARRAY_2, layout.NODE_3)
+    group, array_2, node = (posixpath.join(directory, name) for name in names)
     if group in files.stats and read_json(os.path.join(files.root, group)).get("zarr_format") != 2:
         raise damaged(f"{shown(os.path.join(files.root, group))} is not a group of zarr v2")
     return array_2 in files.stats or (node in files.stats and _node(files, directory)["node_type"] == "array")
@@ -120,9 +110,9 @@ def _check_nothing_lost(files: Files, directories: set[str]) -> None:
         directory, base = posixpath.split(name)
         if directory not in inside:
             inside[directory] = any(d in directories for d in (directory, *_above(directory)))
-        if not inside[directory] and CHUNK_PART.fullmatch(base):
+        if not inside[directory] and layout.CHUNK_PART.fullmatch(base):
             what = f"{shown(os.path.join(files.root, name))} looks like a chunk"
-            raise damaged(f"{what}, but no {ARRAY_2} or {NODE_3} says of which array")
+            raise damaged(f"{what}, but no {layout.ARRAY_2} or {layout.NODE_3} says of which array")
     for array in _consolidated(files):
         if array not in directories:
             what = f"`{shown(array)}` is in the consolidated metadata of {shown(files.root)}"
@@ -132,10 +122,10 @@ def _check_nothing_lost(files: Files, directories: set[str]) -> None:
 
 def _consolidated(files: Files) -> list[str]:
     """The arrays in the group's consolidated metadata; none where there is no such metadata."""
-    old, metadata = CONSOLIDATED_2 in files.stats, None
+    old, metadata = layout.CONSOLIDATED_2 in files.stats, None
     if old:
-        metadata = read_json(os.path.join(files.root, CONSOLIDATED_2))
-    elif NODE_3 in files.stats:
+        metadata = read_json(os.path.join(files.root, layout.CONSOLIDATED_2))
+    elif layout.NODE_3 in files.stats:
         metadata = _node(files, "").get("consolidated_metadata")
     if metadata is None:
         return []
@@ -143,5 +133,5 @@ def _consolidated(files: Files) -> list[str]:
     if not isinstance(nodes, dict):
         raise damaged(f"{shown(files.root)}: the consolidated metadata is malformed")
     if old:
-        return [posixpath.dirname(name) for name in nodes if posixpath.basename(name) == ARRAY_2]
+        return [posixpath.dirname(name) for name in nodes if posixpath.basename(name) == layout.ARRAY_2]
     return [n for n, node in nodes.items() if isinstance(node, dict) and node.get("node_type") == "array"]

@@ -26,22 +26,13 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import NONE_KNOWN, Output, TaskResult
 from ckpt_surgery.core.text import is_unicode, shown
+from ckpt_surgery.formats.plain_files import NOT_UNICODE, LimitedEncoder, metadata_json, quoted, repeated_keys
 from ckpt_surgery.formats.registry import Limits, SinkOptions
-from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
+from ckpt_surgery.formats.shared.zarr import layout as zarr_layout
+from ckpt_surgery.formats.shared.zarr.decoding import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.encoding import BytesInFlight, decoded, definition, encoded
 from ckpt_surgery.formats.shared.zarr.files import check_reachable
-from ckpt_surgery.formats.shared.zarr.layout import (
-    ATTRIBUTES_2,
-    DRIVERS,
-    FILE_NAMES,
-    GROUP_2,
-    NODE_3,
-    RESERVED,
-    chunk_name,
-    chunk_names,
-)
 from ckpt_surgery.formats.shared.zarr.metadata import HELD
-from ckpt_surgery.formats.unsupported import NOT_UNICODE, LimitedEncoder, metadata_json, quoted, repeated_keys
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.listing import real_path
 from ckpt_surgery.storage.places import open_places, stored_crc
@@ -60,14 +51,14 @@ def _no_name(name: str, zarr: int) -> str | None:
     nbytes = len(name.encode())
     if not name.strip(".") or set(name) & set("\0\\"):
         return f"{part}, which cannot be the name of a zarr node"
-    if name in RESERVED or name.endswith(".__lock") or (zarr == 3 and name.startswith("__")):
+    if name in zarr_layout.RESERVED or name.endswith(".__lock") or (zarr == 3 and name.startswith("__")):
         return f"{part}, a name that version {zarr} of zarr or TensorStore keeps for itself"
     return f"{part}… of {nbytes} bytes, and a name may have {NAME_BYTES}" if nbytes > NAME_BYTES else None
 
 
 def encoder(options: SinkOptions) -> LimitedEncoder:
     """The encoder. Raises UsageError for an unknown zarr version, and metadata that is not JSON."""
-    if (zarr := options.zarr) not in DRIVERS:
+    if (zarr := options.zarr) not in zarr_layout.DRIVERS:
         raise UsageError(f"Not a version of zarr: {zarr}", hint="Use 2 or 3.")
     metadata_json(options.metadata)
     limits = Limits(
@@ -131,7 +122,7 @@ class ZarrSink:
         groups: dict[str, Mapping[str, Any]] = {"": self._attributes}
         for output in self.outputs:
             text = output.leaf.key.text
-            self._places.put(f"{text}/{FILE_NAMES[self._zarr]}", [definition(output, self._zarr)])
+            self._places.put(f"{text}/{zarr_layout.FILE_NAMES[self._zarr]}", [definition(output, self._zarr)])
             while SEPARATOR in text:
                 text = text.rpartition(SEPARATOR)[0]
                 groups.setdefault(text, {})
@@ -142,7 +133,7 @@ class ZarrSink:
 
     def record(self, text: str) -> bool:
         """Put the record among the group's attributes: readers would warn of a file that is no part of it."""
-        name = NODE_3 if self._zarr == 3 else ATTRIBUTES_2
+        name = zarr_layout.NODE_3 if self._zarr == 3 else zarr_layout.ATTRIBUTES_2
         content = _group(self._zarr, {**self._attributes, RECORD_NAME: json.loads(text)})[name]
         put_record(f"{self._directory}/{name}", content.decode())
         return True
@@ -153,7 +144,10 @@ class ZarrSink:
 
         def copy(one: tuple[Shape, Chunk]) -> None:
             index, chunk = one
-            name, crc = f"{output.leaf.key.text}/{chunk_name(index, self._zarr)}", known.get(index)
+            name, crc = (
+                f"{output.leaf.key.text}/{zarr_layout.chunk_name(index, self._zarr)}",
+                known.get(index),
+            )
             size = None if crc is None else self._places.size(name)
             there = size is not None and stored_crc(self._places, Chunk(name, 0, size)) == crc
             crcs[index] = known[index] if there else self._copy(name, chunk)
@@ -177,7 +171,7 @@ class ZarrSink:
 
     def read(self, output: Output, region: Region) -> np.ndarray:
         text = output.leaf.key.text
-        names = chunk_names(region, output.chunks, self._zarr)
+        names = zarr_layout.chunk_names(region, output.chunks, self._zarr)
         sizes = {name: self._places.size(f"{text}/{name}") for name in names}
         lacking = [name for name, size in sizes.items() if size is None]
         if lacking:
@@ -191,9 +185,9 @@ class ZarrSink:
 
     def files(self, output: Output, region: Region) -> Iterable[str]:
         if output.stored is None:
-            names = chunk_names(region, output.chunks, self._zarr)
+            names = zarr_layout.chunk_names(region, output.chunks, self._zarr)
         else:
-            names = [chunk_name(index, self._zarr) for index in output.stored.chunks]
+            names = [zarr_layout.chunk_name(index, self._zarr) for index in output.stored.chunks]
         return self._places.paths(f"{output.leaf.key.text}/{name}" for name in names)
 
     def _each(self, work: Callable[[Any], object], items: Iterable[Any]) -> None:
@@ -213,6 +207,6 @@ def _group(zarr: int, attributes: Mapping[str, Any]) -> dict[str, bytes]:
     """The content of each file with a group's metadata, by its name."""
     if zarr == 3:
         node = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-        return {NODE_3: json.dumps(node).encode()}
-    contents = {ATTRIBUTES_2: json.dumps(attributes).encode()} if attributes else {}
-    return {**contents, GROUP_2: b'{"zarr_format": 2}'}
+        return {zarr_layout.NODE_3: json.dumps(node).encode()}
+    contents = {zarr_layout.ATTRIBUTES_2: json.dumps(attributes).encode()} if attributes else {}
+    return {**contents, zarr_layout.GROUP_2: b'{"zarr_format": 2}'}

@@ -13,7 +13,7 @@ import pytest
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.gguf import FORMAT
-from ckpt_surgery.formats.gguf.header import MOST_HEADER_BYTES, PAGE
+from ckpt_surgery.formats.gguf.source import MOST_HEADER_BYTES, PAGE
 from tests.formats.bounds import bounded
 from tests.formats.gguf.files import PLAIN, entry, made, numbers_of, save, tensor, text
 from tests.formats.gguf.files import array as array_value

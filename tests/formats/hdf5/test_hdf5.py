@@ -22,7 +22,7 @@ from ckpt_surgery.formats.hdf5 import FORMAT
 from ckpt_surgery.formats.hdf5.datasets import HELD, chunks_of, decoded
 from ckpt_surgery.formats.opening import encoder, open_sink
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
+from ckpt_surgery.formats.shared.zarr.decoding import adopted_metadata
 from tests.formats.bounds import bounded
 from tests.formats.hdf5.lies import LIES
 from tests.support import conformance

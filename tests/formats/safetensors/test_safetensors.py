@@ -288,7 +288,7 @@ def test_what_is_no_header_is_refused(
     leaves = [output_of(f"{i}" * 100, array((2,), "float32")).leaf for i in range(5)]
     exact = len(encoded({leaf.key.text: array((2,), "float32") for leaf in leaves})) - 40 - 8
     for limit, fine in ((exact, True), (exact - 8, False)):
-        monkeypatch.setattr("ckpt_surgery.formats.safetensors.writing.MOST_HEADER_BYTES", limit)
+        monkeypatch.setattr("ckpt_surgery.formats.safetensors.MOST_HEADER_BYTES", limit)
         told = encoder("safetensors", SinkOptions()).unsupported(leaves)
         assert (told == []) == fine
     assert told == [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.shared.hf_index import check_shards, read_index
+from ckpt_surgery.formats.shared.config_files import check_shards, read_index
 
 
 def index(path: Path, document: Any) -> str:

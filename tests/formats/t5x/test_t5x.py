@@ -12,6 +12,7 @@ import pytest
 import safetensors.numpy
 
 import ckpt_surgery
+from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
@@ -19,7 +20,7 @@ from ckpt_surgery.core.protocols import Choices, details_of
 from ckpt_surgery.formats.known import formats
 from ckpt_surgery.formats.opening import detect_format
 from ckpt_surgery.formats.orbax import FORMAT as ORBAX
-from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
+from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED
 from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.checkpoints import save_pytree
@@ -130,7 +131,7 @@ class TestTensorStore(conformance.Reading):
     """All arrays in zarr."""
 
     format = "t5x"
-    dtypes = (*NATIVE, *EXTENDED)
+    dtypes = (*NUMPY_NAMES, *EXTENDED)
     names = DIRECTORIES
     lies = SPEC_LIES
     raw = False

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.opening import detect_format, encoder, open_sink, open_source
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
-from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE
+from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED
 from ckpt_surgery.formats.zarr.source import foreign_files
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.store import store_of
@@ -45,7 +46,7 @@ def saved(arrays: Arrays, path: Path, version: int, **options: Any) -> Path:
     """Arrays in a group, by zarr-python; those of types that it does not have by TensorStore."""
     group = zarr.open_group(path, mode="w", zarr_format=version)
     for name, value in arrays.items():
-        if value.dtype.name in NATIVE:
+        if value.dtype.name in NUMPY_NAMES:
             # Chunks of zeros are left out otherwise.
             config = {"write_empty_chunks": True}
             group.create_array(name, data=value, config=config, **options)
@@ -68,7 +69,7 @@ def loaded(path: Path, version: int) -> dict[str, np.ndarray]:
         kvstore = {"driver": "file", "path": f"{file.parent}/"}
         spec = {"driver": DRIVERS[version], "kvstore": kvstore, "fill_missing_data_reads": False}
         found[name] = np.asarray(ts.open(spec, open=True, read=True).result().read().result())
-        if found[name].dtype.name in NATIVE:
+        if found[name].dtype.name in NUMPY_NAMES:
             again = group[name]
             assert isinstance(again, zarr.Array)
             assert same(np.asarray(again[...]), found[name]), name
@@ -185,7 +186,7 @@ LIES_2 = (
 
 class Group(conformance.Writing):
     format = "zarr"
-    dtypes = (*NATIVE, *EXTENDED)
+    dtypes = (*NUMPY_NAMES, *EXTENDED)
     names = PATHS
     raw = False
     refused_names: ClassVar = NO_PATHS

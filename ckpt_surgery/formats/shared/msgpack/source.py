@@ -4,8 +4,7 @@ Flax, T5X, and Orbax's structure files share this. A leaf may instead stand for 
 which ones do, and where the array lies, is for each format to say.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from math import gcd, prod
 
 import numpy as np
@@ -21,7 +20,7 @@ from ckpt_surgery.formats.shared.boxes import Box, Boxes
 from ckpt_surgery.formats.shared.msgpack.tree import ArrayAt, BytesAt, Node
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.files import Files, array_manifest, file_array
-from ckpt_surgery.storage.failures import with_key
+from ckpt_surgery.storage.failures import about_key
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.regions import overlaps
 
@@ -33,26 +32,13 @@ PLACEHOLDER = "PLACEHOLDER://"
 """Beginning of strings that stand for arrays in Orbax before `_METADATA`."""
 
 
-@dataclass(frozen=True)
-class FoundNode:
-    """A leaf of a tree, or an empty container, and where it was found."""
-
-    key: Key
-    node: Node
-    file: str
-    """Path of the tree's file."""
-
-
 def flattened(
     node: Node,
     names: tuple[str, ...] = (),
     lists: tuple[bool, ...] = (),
     is_leaf: Callable[[Node], bool] = lambda node: False,
 ) -> Iterator[tuple[Key, Node]]:
-    """The leaves of a tree in its order. Empty containers are leaves, and so is what `is_leaf` accepts.
-
-    `names`, `lists`: the components of the key so far, and which of them are list indices.
-    """
+    """The leaves below `names`, of which `lists` are indices; empty containers, too, and any `is_leaf`."""
     if not isinstance(node, dict | list) or not node or is_leaf(node):
         yield Key(names, lists), node
         return
@@ -61,12 +47,14 @@ def flattened(
         yield from flattened(member, (*names, str(name)), (*lists, isinstance(node, list)), is_leaf)
 
 
-def leaf_of(place: FoundNode) -> Leaf:
-    """The leaf of a node whose value is in the tree's file. Raises SourceError for a placeholder."""
-    key, node = place.key, place.node
+def leaf_of(key: Key, node: Node, file: str, readers: dict[str, Reader]) -> Leaf:
+    """The leaf of a node of a file; its reader, if any, goes into `readers`. Refuses placeholders."""
     if isinstance(node, ArrayAt):
-        kind = LeafKind.SCALAR if node.scalar else LeafKind.ARRAY
-        return Leaf(key, kind, node.spec, manifest_of(node, place.file))
+        stored, kind = stored_array(node, file), LeafKind.SCALAR if node.scalar else LeafKind.ARRAY
+        if isinstance(stored, Manifest):
+            return Leaf(key, kind, node.spec, stored)
+        readers[key.text] = stored
+        return Leaf(key, kind, node.spec)
     if node is None:
         return Leaf(key, LeafKind.EMPTY, empty="None")
     if isinstance(node, dict | list):
@@ -81,10 +69,8 @@ def leaf_of(place: FoundNode) -> Leaf:
         manifest = Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(data), data)})
         return Leaf(key, LeafKind.SCALAR, spec, manifest)
     if node.startswith(PLACEHOLDER):
-        raise SourceError(
-            "it stands for an array that Orbax stored elsewhere",
-            hint="Open the directory that the file is in.",
-        )
+        what = "it stands for an array that Orbax stored elsewhere"
+        raise SourceError(what, hint="Open the directory that the file is in.")
     return Leaf(key, LeafKind.STRING, string=node)
 
 
@@ -97,24 +83,24 @@ def description_of(node: Node) -> str:
     return f"a Python {type(node).__name__}"
 
 
-def manifest_of(array: ArrayAt, file: str) -> Manifest | None:
-    """The manifest of an array; `file`: path of the document.
-
-    Pieces are cut further where that gives a regular grid. None where only a very fine grid would fit: such
-    an array is read by `boxes_of`.
-    """
-    if len(array.pieces) == 1 or not array.spec.size:
-        return contiguous(array.spec, file, array.pieces[0].offset)
+def stored_array(array: ArrayAt, file: str) -> Manifest | Boxes:
+    """The manifest of an array in a file, its pieces cut to a grid; or boxes, where that is very fine."""
+    spec, pieces = array.spec, array.pieces
+    if len(pieces) == 1 or not spec.size:
+        return contiguous(spec, file, pieces[0].offset)
     grid = _grid(array)
     if grid is None:
-        return None
-    step = prod(grid) * array.spec.dtype.itemsize
-    starts = (
-        offset for piece in array.pieces for offset in range(piece.offset, piece.offset + piece.length, step)
-    )
-    indices = np.ndindex(*grid_counts(array.spec.shape, grid))
+        ranges, whole = [(piece.offset, piece.length) for piece in pieces], Region.whole(spec.shape)
+        parts = overlaps(spec, ranges, whole)
+        return Boxes(
+            spec,
+            [Box(Region.of_slices(p.place, spec.shape), contiguous(p.box, file, p.offset)) for p in parts],
+        )
+    step = prod(grid) * spec.dtype.itemsize
+    starts = (start for piece in pieces for start in range(piece.offset, piece.offset + piece.length, step))
+    indices = np.ndindex(*grid_counts(spec.shape, grid))
     chunks = {index: Chunk(file, start, step) for index, start in zip(indices, starts, strict=True)}
-    return Manifest(array.spec, grid, raw_codec(array.spec.ndim), chunks)
+    return Manifest(spec, grid, raw_codec(spec.ndim), chunks)
 
 
 def _grid(array: ArrayAt) -> Shape | None:
@@ -129,52 +115,33 @@ def _grid(array: ArrayAt) -> Shape | None:
     return None
 
 
-def boxes_of(array: ArrayAt, file: str) -> Boxes:
-    """Reader of an array whose pieces form no regular grid of chunks."""
-    ranges = [(piece.offset, piece.length) for piece in array.pieces]
-    shape = array.spec.shape
-    boxes = [
-        Box(Region.of_slices(part.place, shape), contiguous(part.box, file, part.offset))
-        for part in overlaps(array.spec, ranges, Region.whole(shape))
-    ]
-    return Boxes(array.spec, boxes)
-
-
-def list_tree(nodes: Collection[FoundNode], root: str, zarr_of: Callable[[FoundNode], str | None]) -> Listing:
-    """The leaves of a tree, and all but the tree's own file that reading them takes.
+def list_tree(
+    nodes: Iterable[tuple[Key, Node]], file: str, root: str, zarr_of: Callable[[Node], str | None]
+) -> Listing:
+    """The leaves of the tree in a file, and all but the file itself that reading them takes.
 
     `zarr_of`: the directory below `root` of the zarr array that a node stands for; None for other nodes.
     Raises SourceError where two keys are the same as text, and with the key for what cannot be a leaf.
     """
     leaves: dict[str, Leaf] = {}
+    readers: dict[str, Reader] = {}
     files: dict[str, FileStat] = {}
-    for place in nodes:
-        text = place.key.text
+    for key, node in nodes:
+        text = key.text
         if text in leaves:
             raise SourceError(
                 f"two leaves have the key `{shown(text[:200])}`: "
-                f"{list(leaves[text].key.names)[:20]} and {list(place.key.names)[:20]}",
+                f"{list(leaves[text].key.names)[:20]} and {list(key.names)[:20]}",
                 hint="Rename one of them before it is saved.",
             )
-        try:
-            directory = zarr_of(place)
+        with about_key(key):
+            directory = zarr_of(node)
             if directory is None:
-                leaves[text] = leaf_of(place)
+                leaves[text] = leaf_of(key, node, file, readers)
                 continue
             beside = Files.of(root, directory)
             array = file_array(beside, directory)
             manifest = array_manifest(beside, f"{directory}/", array)
-        except SourceError as error:
-            raise with_key(place.key, error) from error
-        leaves[text] = Leaf(place.key, LeafKind.ARRAY, array.spec, manifest)
-        files |= beside.by_path
-    return Listing(leaves, files, readers=readers_of(nodes), decode=decode_region)
-
-
-def readers_of(nodes: Iterable[FoundNode]) -> dict[str, Reader]:
-    """Readers of arrays whose pieces form no grid of chunks, by the text of their keys."""
-    return {
-        one.key.text: boxes_of(one.node, one.file)
-        for one in nodes
-        if isinstance(one.node, ArrayAt) and manifest_of(one.node, one.file) is None
-    }
+            leaves[text] = Leaf(key, LeafKind.ARRAY, array.spec, manifest)
+            files |= beside.by_path
+    return Listing(leaves, files, readers=readers, decode=decode_region)

@@ -5,13 +5,11 @@
 
 - `dict[str | int, Node]` and `list[Node]`: maps and arrays of MessagePack. Flax turns lists and tuples into
   maps with the keys `'0'`, `'1'`, …; those stay maps here;
-- `ArrayAt`: a NumPy array or a NumPy scalar, by spec and place; also one that Flax cut into pieces;
-- `BytesAt`: a byte string, by place;
+- `ArrayAt` and `BytesAt`: NumPy arrays and scalars, also in pieces, and byte strings, by their places;
 - `str`, `bool`, `int`, `float`, `complex`, `None`: themselves.
 
 Elements and byte strings are skipped and never read, so that the time does not depend on their size. What is
 damaged, or too deep, is a SourceError with the path.
-Manifests of arrays: `msgpack.source`.
 
 Source of the format: https://github.com/msgpack/msgpack/blob/master/spec.md, and flax 0.12.8's
 `flax.serialization`: extension type 1 is an array, 2 a complex number, 3 a NumPy scalar; the payload of 1 and
@@ -32,7 +30,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.boxes import MOST_AXES, beyond_memory
 from ckpt_surgery.storage.failures import DAMAGED, damaged, with_path
 from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile
@@ -177,13 +175,12 @@ def first_path(file: OpenFile) -> list[str] | None:
 
 
 def starts_stream(file: OpenFile) -> bool:
-    """Whether a file begins with the record of a stream: a list of a key and a byte string.
-
-    The key is a string, or a list of strings and integers. Never raises for what is in the file.
-    """
+    """Whether a file begins with a stream's record: a list of a key, text or list, and a byte string."""
     walk = _Walk(file, 0, file.stat.size)
     try:
-        return walk.head() == (HeadKind.LIST, 2) and walk.skip_key() and walk.head().kind is HeadKind.BYTES
+        key = walk.value(1) if walk.head() == (HeadKind.LIST, 2) else None
+        valid = isinstance(key, str | list) and bool(key) and all(type(part) in (str, int) for part in key)
+        return valid and walk.head().kind is HeadKind.BYTES
     except SourceError:
         return False
 
@@ -240,8 +237,7 @@ class _Walk:
         kind, size = self.head()
         if kind not in kinds:
             raise self.wrong(f"{what}: {kind.value} where {kinds[0].value} belongs")
-        number: int = size
-        return number
+        return int(size)
 
     def value(self, depth: int) -> Node:
         """Read the next node, whatever it is."""
@@ -304,17 +300,6 @@ class _Walk:
             return size
         kind_text = repr(size) if kind is HeadKind.PLAIN else kind.value
         raise self.wrong(f"a key is {kind_text} where a string or an integer belongs")
-
-    def skip_key(self) -> bool:
-        """Read the key of a stream's record; returns whether it is a valid one."""
-        kind, size = self.head()
-        if kind is HeadKind.TEXT:
-            return bool(self._text(size))
-        if kind is not HeadKind.LIST:
-            return False
-        for _ in range(min(size, MOST_DEPTH)):
-            self.key()
-        return size in range(1, MOST_DEPTH + 1)
 
     def extension(self, length: int) -> Node:
         """Read the contents of an extension after its header."""

@@ -34,10 +34,7 @@ _LOCATION = re.compile(r"value:([^:]*):([^:]*):(\d+):(\d+)")
 
 
 def store_message(error: BaseException) -> str:
-    """The reason in TensorStore's message, and the name of what it read or wrote: `"w/c/0/0": no such chunk`.
-
-    What is left out are the status, the steps on the way, places in its code, and specs.
-    """
+    """The reason in TensorStore's message, and what it read or wrote: `"w/c/0/0": no such chunk`."""
     text, name = _STATUS.sub("", _DETAILS.sub("", str(error))), ""
     while match := _DOING.match(text):
         text, name = text[match.end() :], f'"{match[1]}": '
@@ -80,9 +77,8 @@ def _path(directory: str, base: str, path: str) -> str:
     """The path of a data file. Raises SourceError for a path that leads out of the database's directory."""
     inside = unquote(base + path, errors="surrogateescape")
     if not inside or any(part in ("", ".", "..") for part in inside.split("/")) or "\0" in inside:
-        raise damaged(
-            f"{shown(directory)}: the database refers to a file `{shown(inside)}`, which is not below it"
-        )
+        what = f"{shown(directory)}: the database refers to a file `{shown(inside)}`, which is not below it"
+        raise damaged(what)
     return os.path.join(directory, "") + inside
 
 
@@ -125,10 +121,8 @@ def begin_reading(directory: str) -> Callable[[], Database]:
     manifest = _result(_dumped(MANIFEST, data, None), None, directory)
     versions = (manifest or {}).get("versions")
     if not versions:
-        raise SourceError(
-            f"{shown(directory)}/{MANIFEST} has no version",
-            hint="The save was not finished; use a checkpoint that was.",
-        )
+        what = f"{shown(directory)}/{MANIFEST} has no version"
+        raise SourceError(what, hint="The save was not finished; use a checkpoint that was.")
     newest = versions[-1]
     location = newest["root"].get("location")
     root = None if location is None else _decoding(directory, [location])[0]

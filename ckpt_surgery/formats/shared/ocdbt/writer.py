@@ -10,15 +10,15 @@ Source of the format: TensorStore's OCDBT documentation, "Storage format"
 import struct
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import attrgetter
 
 import google_crc32c
 import numpy as np
 
 from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shortened, shown
@@ -36,53 +36,27 @@ _MOST = 2**64 - 1
 
 HEADER_BYTES = 40
 """Upper bound of a node's bytes besides files and entries: header, height, counts, checksum."""
-ENTRY_BYTES = 30
-"""Upper bound of a leaf entry's bytes besides its key and its inline value: six variable-length integers."""
-CHILD_BYTES = 64
-"""Upper bound of an interior entry's bytes besides its key: nine variable-length integers."""
+ENTRY_BYTES, CHILD_BYTES = 30, 64
+"""Upper bounds of an entry's bytes besides its key and its inline value, in leaf and interior nodes: six and
+nine variable-length integers."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
-    """A key and its value."""
-
-    key: bytes
-    """Any bytes, at most 65,535 of them."""
-    value: bytes | Chunk
-    """The bytes themselves, or where they are: not an inline chunk, and `file` relative to the database."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeReference:
-    """A node that is written, as its parent refers to it."""
+@frozen()
+class TreeEntry:
+    """An entry of a node: a key with its value, or a node that is written, as its parent refers to it."""
 
     first: bytes
-    """Smallest key below it."""
+    """The key, or the smallest key below the node."""
     last: bytes
-    """Largest key below it."""
-    location: Chunk
-    keys: int
+    """The key, or the largest key below the node."""
+    place: bytes | Chunk
+    """The value itself, or where it or the node lies."""
+    keys: int = 1
     """Number of keys below it."""
-    tree_bytes: int
-    """Encoded bytes of it and of all nodes below it."""
-    value_bytes: int
+    tree_bytes: int = 0
+    """Encoded bytes of the node and of all nodes below it."""
+    value_bytes: int = 0
     """Bytes of all values below it that are not inline; 64 bits at most, which overlapping ranges exceed."""
-
-
-class _NodeFile:
-    """The file of nodes and long values, in memory."""
-
-    def __init__(self, name: str):
-        self.name = name
-        self.parts: list[bytes] = []
-        self._end = 0
-
-    def append(self, data: bytes) -> Chunk:
-        """Add bytes; returns where they lie."""
-        self.parts.append(data)
-        chunk = Chunk(self.name, self._end, len(data))
-        self._end += len(data)
-        return chunk
 
 
 @dataclass(frozen=True)
@@ -97,104 +71,91 @@ class DatabaseFiles:
     """Content of `manifest.ocdbt`, which refers to it."""
 
 
-def make_index(entries: Iterable[IndexEntry]) -> DatabaseFiles:
-    """Make a database of `entries`, in any order. The files that they refer to need not exist yet.
+def make_index(values: Mapping[bytes, bytes | Chunk]) -> DatabaseFiles:
+    """Make a database of values by key, in any order: bytes, or the places of bytes in files.
 
-    Raises PlanError for a key that occurs twice or is too long.
+    The files are relative to the database, and need not exist yet. Raises PlanError for too long a key.
     """
-    ordered = sorted(entries, key=attrgetter("key"))
-    keys = [entry.key for entry in ordered]
-    for key, following in pairwise(keys):
-        if key == following:
-            raise PlanError(
-                f"The key `{_shown(key)}` occurs twice in the index",
-                hint="Give one of the two leaves another name.",
-                code=Code.SAME_KEY,
-            )
-    longest = max(keys, key=len, default=b"")
+    longest = max(values, key=len, default=b"")
     if len(longest) > MAX_KEY_BYTES:
+        text = shown(shortened(longest.decode("utf-8", "backslashreplace"), 120))
         raise PlanError(
-            f"The key `{_shown(longest)}` has {len(longest)} bytes, and an index allows {MAX_KEY_BYTES}",
+            f"The key `{text}` has {len(longest)} bytes, and an index allows {MAX_KEY_BYTES}",
             hint="Give the leaf a shorter name.",
             code=Code.UNSUITED,
         )
-    identity = uuid.uuid4()  # which also names the file of nodes
-    nodes = _NodeFile(f"d/{identity.hex}")
-    values = (entry.value for entry in ordered)
-    stored = [nodes.append(v) if isinstance(v, bytes) and len(v) > INLINE_BYTES else v for v in values]
-    level = _write_leaves(nodes, keys, stored)
+    identity = uuid.uuid4()  # which also names the file of nodes and long values
+    name, parts, end = f"d/{identity.hex}", list[bytes](), 0
+
+    def append(data: bytes) -> Chunk:
+        nonlocal end
+        parts.append(data)
+        end += len(data)
+        return Chunk(name, end - len(data), len(data))
+
+    level = []
+    for key in sorted(values):
+        place = values[key]
+        if isinstance(place, bytes) and len(place) > INLINE_BYTES:
+            place = append(place)
+        level.append(TreeEntry(key, key, place, value_bytes=place.length if isinstance(place, Chunk) else 0))
     height = 0  # of the root: leaves have 0
+    if level:
+        level = _write_level(append, level, height)
     while len(level) > 1:
         height += 1
-        level = _write_interior(nodes, level, height)
-    root = level[0] if level else None
-    manifest = manifest_bytes(identity.bytes, INLINE_BYTES, time.time_ns(), height, root)
-    return DatabaseFiles(nodes.name, nodes.parts, manifest)
+        level = _write_level(append, level, height)
+    root = level[0] if level else TreeEntry(b"", b"", Chunk("", _MOST, _MOST), keys=0)
+    return DatabaseFiles(name, parts, _manifest(identity.bytes, height, root))
 
 
-def _shown(key: bytes) -> str:
-    return shown(shortened(key.decode("utf-8", "backslashreplace"), 120))
-
-
-def _write_leaves(
-    nodes: _NodeFile, keys: Sequence[bytes], values: Sequence[bytes | Chunk]
-) -> list[NodeReference]:
-    shared = shared_bytes(keys)
-    sizes = [
-        len(key) - common + (len(value) if isinstance(value, bytes) else 0) + ENTRY_BYTES
-        for key, common, value in zip(keys, shared, values, strict=True)
-    ]
-    files = [None if isinstance(value, bytes) else value.file for value in values]
-    spans = _spans(sizes, shared, files, least=1)
-    written = []
+def _write_level(
+    append: Callable[[bytes], Chunk], entries: Sequence[TreeEntry], height: int
+) -> list[TreeEntry]:
+    """Write the nodes of these entries, which are at this height, and return the entries of the nodes."""
+    shared = shared_bytes([entry.first for entry in entries])
+    spans, written = _spans(entries, shared, height), []
     for span in spans:
-        inside = keys[span]
-        node = nodes.append(leaf_node(inside, shared[span], values[span], len(spans) == 1))
-        value_bytes = min(sum(v.length for v in values[span] if isinstance(v, Chunk)), _MOST)
-        written.append(NodeReference(inside[0], inside[-1], node, len(inside), node.length, value_bytes))
-    return written
-
-
-def _write_interior(nodes: _NodeFile, children: Sequence[NodeReference], height: int) -> list[NodeReference]:
-    shared = shared_bytes([child.first for child in children])
-    sizes = [len(child.first) - common + CHILD_BYTES for child, common in zip(children, shared, strict=True)]
-    files = [child.location.file for child in children]
-    spans = _spans(sizes, shared, files, least=2)
-    written = []
-    for span in spans:
-        inside = children[span]
-        node = nodes.append(interior_node(inside, shared[span], height, len(spans) == 1))
+        inside = entries[span]
+        node = append(_node(inside, shared[span], height, len(spans) == 1))
         written.append(
-            NodeReference(
+            TreeEntry(
                 *(inside[0].first, inside[-1].last, node),
-                keys=sum(child.keys for child in inside),
-                tree_bytes=sum(child.tree_bytes for child in inside) + node.length,
-                value_bytes=min(sum(child.value_bytes for child in inside), _MOST),
+                keys=sum(entry.keys for entry in inside),
+                tree_bytes=sum(entry.tree_bytes for entry in inside) + node.length,
+                value_bytes=min(sum(entry.value_bytes for entry in inside), _MOST),
             )
         )
     return written
 
 
-def _spans(
-    sizes: Sequence[int], shared: Sequence[int], files: Sequence[str | None], least: int
-) -> list[slice]:
-    """Cut a level into nodes, each of as many entries as fit into NODE_BYTES, but of at least `least`.
+def _spans(entries: Sequence[TreeEntry], shared: Sequence[int], height: int) -> list[slice]:
+    """Cut a level into nodes, each of as many entries as fit into NODE_BYTES; of two at least if interior.
 
-    The last node takes what is left. `sizes`: upper bound of each entry's bytes. `shared`: the bytes of its
-    key besides those, which are stored with the entry before it if that is in the same node.
+    The last node takes what is left. `shared`: the bytes of each key that are stored with the entry before it
+    if that is in the same node.
     """
     spans: list[slice] = []
+    fixed = CHILD_BYTES if height else ENTRY_BYTES
+    least = 2 if height else 1
     start, total, seen = 0, HEADER_BYTES, set[str | None]()
-    for i, (size, file) in enumerate(zip(sizes, files, strict=True)):
-        total += size if file in seen else size + file_bytes(file)
-        seen.add(file)
+    for i, (entry, common) in enumerate(zip(entries, shared, strict=True)):
+        place, size = entry.place, len(entry.first) - common + fixed
+        if isinstance(place, bytes):
+            size, file = size + len(place), None
+        else:
+            file = place.file
+        total += size if file in seen else size + _file_bytes(file)
         if total > NODE_BYTES and i - start >= least:
             spans.append(slice(start, i))
-            start, total, seen = i, HEADER_BYTES + shared[i] + size + file_bytes(file), {file}
-    return [*spans, slice(start, len(sizes))] if sizes else []
+            start, total, seen = i, HEADER_BYTES + common + size + _file_bytes(file), set()
+        seen.add(file)
+    return [*spans, slice(start, len(entries))]
 
 
-# --- nodes ------------------------------------------------------------------------------------------------
+def _file_bytes(file: str | None) -> int:
+    """Upper bound of what a data file adds to a node; None stands for an inline value."""
+    return 0 if file is None else len(encoded_path(file)) + 9  # three variable-length integers
 
 
 def encoded_path(path: str) -> bytes:
@@ -202,81 +163,55 @@ def encoded_path(path: str) -> bytes:
     return path.encode("utf-8", "surrogateescape")
 
 
-def file_bytes(file: str | None) -> int:
-    """Upper bound of what a data file adds to a node; None stands for an inline value."""
-    return 0 if file is None else len(encoded_path(file)) + 9  # three variable-length integers
-
-
-def leaf_node(
-    keys: Sequence[bytes], shared: Sequence[int], values: Sequence[bytes | Chunk], root: bool
-) -> bytes:
-    """A node of keys in order and their values, which are inline or elsewhere.
-
-    `shared`: what `shared_bytes` says of these keys. `root`: whether it has no parent.
-    """
-    lengths, suffixes = _key_columns(keys, shared, 0 if root else common_bytes(keys[0], keys[-1]))
-    inline = [value for value in values if isinstance(value, bytes)]
-    ranges = [value for value in values if isinstance(value, Chunk)]
+def _node(entries: Sequence[TreeEntry], shared: Sequence[int], height: int, root: bool) -> bytes:
+    """A node of values, or of nodes that are one lower, in order. `root`: whether it has no parent."""
+    skipped = 0 if root else common_bytes(entries[0].first, entries[-1].last)
+    lengths, suffixes = _key_columns([entry.first for entry in entries], shared, skipped)
+    places = [entry.place for entry in entries]
+    ranges = [place for place in places if isinstance(place, Chunk)]
     table, positions = _file_table({chunk.file for chunk in ranges})
-    parts = [
-        *(b"\0", table, _varints([len(keys)]), lengths, suffixes),
-        _varints([len(value) if isinstance(value, bytes) else value.length for value in values]),
-        bytes([isinstance(value, Chunk) for value in values]),
+    head = (bytes([height]), table, _varints([len(entries)]), lengths)
+    if height:
+        common = _varints([common_bytes(entry.first, entry.last) - skipped for entry in entries])
+        return _framed(_NODE_MAGIC, (*head, common, suffixes, _references(entries, ranges, positions)))
+    parts = (
+        *head,
+        suffixes,
+        _varints([len(place) if isinstance(place, bytes) else place.length for place in places]),
+        bytes([isinstance(place, Chunk) for place in places]),
         _varints([positions[chunk.file] for chunk in ranges]),
         _varints([chunk.offset for chunk in ranges]),
-        *inline,
-    ]
-    return _framed(_NODE_MAGIC, parts)
-
-
-def interior_node(children: Sequence[NodeReference], shared: Sequence[int], height: int, root: bool) -> bytes:
-    """A node of other nodes, whose height is one less.
-
-    `shared`: what `shared_bytes` says of their first keys. `root`: whether it has no parent.
-    """
-    skipped = 0 if root else common_bytes(children[0].first, children[-1].last)
-    lengths, suffixes = _key_columns([child.first for child in children], shared, skipped)
-    table, positions = _file_table({child.location.file for child in children})
-    parts = (
-        *(bytes([height]), table, _varints([len(children)]), lengths),
-        _varints([common_bytes(child.first, child.last) - skipped for child in children]),
-        suffixes,
-        _references(children, positions),
+        *(place for place in places if isinstance(place, bytes)),
     )
     return _framed(_NODE_MAGIC, parts)
 
 
-def manifest_bytes(
-    identity: bytes, inline_bytes: int, time_ns: int, height: int, root: NodeReference | None
-) -> bytes:
-    """The configuration, and the only version, whose generation is 1.
-
-    `root` is None for a database without keys. `time_ns`: nanoseconds since the epoch.
-    """
-    if root is None:
-        root = NodeReference(b"", b"", Chunk("", _MOST, _MOST), 0, 0, 0)
-    table, positions = _file_table({root.location.file})
+def _manifest(identity: bytes, height: int, root: TreeEntry) -> bytes:
+    """The configuration, and the only version, whose generation is 1."""
+    assert isinstance(root.place, Chunk)
+    table, positions = _file_table({root.place.file})
     parts = (
         identity,
         # A single file; of nodes that are written later, Orbax's size, without which it refuses the database,
         # TensorStore's arity of versions, and its compression: zstd at its default level.
-        _varints([0, inline_bytes, 100_000_000, 4]),
+        _varints([0, INLINE_BYTES, 100_000_000, 4]),
         b"\x01" + struct.pack("<i", 0),
         table,
         _varints([1, 1]),  # one version, whose generation is 1
         bytes([height]),
-        _references([root], positions),
-        struct.pack("<Q", time_ns),
+        _references([root], [root.place], positions),
+        struct.pack("<Q", time.time_ns()),
         _varints([0]),  # no older versions
     )
     return _framed(_MANIFEST_MAGIC, parts)
 
 
-def _references(children: Sequence[NodeReference], positions: dict[str, int]) -> bytes:
+def _references(
+    children: Sequence[TreeEntry], places: Sequence[Chunk], positions: Mapping[str, int]
+) -> bytes:
     """Places of nodes, and the statistics of their subtrees."""
-    chunks = [child.location for child in children]
     columns = (
-        *([positions[c.file] for c in chunks], [c.offset for c in chunks], [c.length for c in chunks]),
+        *([positions[c.file] for c in places], [c.offset for c in places], [c.length for c in places]),
         [child.keys for child in children],
         [child.tree_bytes for child in children],
         [child.value_bytes for child in children],
@@ -297,10 +232,7 @@ def shared_bytes(keys: Sequence[bytes]) -> list[int]:
 
 
 def _key_columns(keys: Sequence[bytes], shared: Sequence[int], skipped: int) -> tuple[bytes, bytes]:
-    """The columns of a node's keys: lengths, and the bytes that a key does not share with the one before it.
-
-    The parent stores the first `skipped` bytes of every key.
-    """
+    """Lengths of keys, and what is new in each; the parent stores the first `skipped` bytes of all."""
     starts = [skipped, *shared[1:]]
     prefixes = _varints([start - skipped for start in starts[1:]])
     lengths = _varints([len(key) - start for key, start in zip(keys, starts, strict=True)])

@@ -20,7 +20,7 @@ from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import checked, stored_dtype
 from ckpt_surgery.formats.registry import Listing
-from ckpt_surgery.formats.shared.limits import check_shape
+from ckpt_surgery.formats.shared.boxes import check_shape
 from ckpt_surgery.formats.shared.torch.globals import EXPLAINED, RESAVE, Storage, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.zip.members import Archive, ZipMember, read_member
@@ -51,9 +51,8 @@ class Saved:
         member = self.archive[name]
         _check_stored(member)
         if member.size != storage.nbytes:
-            raise damaged(
-                f"is in `{shown(name[:200])}`, which has {member.size} bytes in place of {storage.nbytes}"
-            )
+            what = f"is in `{shown(name[:200])}`, which has {member.size} bytes in place of {storage.nbytes}"
+            raise damaged(what)
         return self.start + member.offset
 
 
@@ -61,10 +60,8 @@ def read_saved(file: OpenFile, archive: Archive) -> Saved:
     """The pickle of an archive, which is not run."""
     pickles = [name for name in archive if name.count("/") == 1 and name.endswith("/" + PICKLE)]
     if len(pickles) != 1:
-        raise SourceError(
-            f"it holds {len(pickles)} files {PICKLE} where one belongs",
-            hint="It is damaged, or a zip archive of something else.",
-        )
+        what = f"it holds {len(pickles)} files {PICKLE} where one belongs"
+        raise SourceError(what, hint="It is damaged, or a zip archive of something else.")
     prefix = pickles[0].removesuffix(PICKLE)
     if f"{prefix}constants.pkl" in archive:
         raise SourceError("it is TorchScript, a program with its tensors", hint=EXPLAINED["__torch__."])
@@ -72,10 +69,8 @@ def read_saved(file: OpenFile, archive: Archive) -> Saved:
     name = f"{prefix}byteorder"
     order = _read(file, archive[name], 16) if name in archive else b"little"
     if order != b"little":
-        raise SourceError(
-            f"its byte order is {shown(order.decode('latin-1'))}; only little endian is read",
-            hint="Load and save it with torch on a little-endian machine.",
-        )
+        what = f"its byte order is {shown(order.decode('latin-1'))}; only little endian is read"
+        raise SourceError(what, hint="Load and save it with torch on a little-endian machine.")
     return Saved(_read(file, archive[pickles[0]], MOST_PICKLE_BYTES), archive, prefix)
 
 
@@ -89,13 +84,9 @@ def _read(file: OpenFile, member: ZipMember, most: int) -> bytes:
 
 def _check_stored(member: ZipMember) -> None:
     if member.deflated:
-        raise SourceError(
-            f"{member.called} is compressed, which torch never does",
-            hint="Unpack the archive, and zip it again without compression.",
-        )
+        what = f"{member.called} is compressed, which torch never does"
+        raise SourceError(what, hint="Unpack the archive, and zip it again without compression.")
 
-
-# --- trees ------------------------------------------------------------------------------------------------
 
 NODE_SLACK = 4000
 """How many more leaves and containers than bytes a pickle can have: they can be shared, but rarely are."""
@@ -108,9 +99,6 @@ TEXT_SLACK, TEXT_GAIN = 2**20, 8
 
 ROOT = Key((), ())
 """The key of a whole checkpoint."""
-
-
-# --- views --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +141,6 @@ def dense_order(shape: Shape, strides: Sequence[int]) -> Shape | None:
     return axes if nested == long else (*(axis for axis in axes if shape[axis] == 1), *nested)
 
 
-# --- leaves -------------------------------------------------------------------------------------------------
-
-
 def list_leaves(saved: Saved, file: str, name: str, at: Key = ROOT) -> Listing:
     """The leaves of a pickled value, and the readers of those without a manifest.
 
@@ -175,17 +160,13 @@ def list_leaves(saved: Saved, file: str, name: str, at: Key = ROOT) -> Listing:
         if room < 0:
             raise damaged("its keys are longer together than its size allows")
         try:
-            leaf, view = _leaf(key, value, saved, file)
             if key.text in leaves:
                 raise SourceError("two leaves have this key", hint="Rename one of them with torch.")
+            leaves[key.text] = _leaf(key, value, saved, file, views)
         except SourceError as error:
             problems += with_key(key, error).problems
             if len(problems) >= MOST_PROBLEMS:
                 break
-            continue
-        leaves[key.text] = leaf
-        if view is not None:
-            views[key.text] = view
     if problems:
         raise SourceError(*problems)
     return Listing(leaves, readers=views)
@@ -215,35 +196,32 @@ def _walk(root: WalkedValue, name: str, most: int) -> Iterator[WalkedValue]:
         pending += children[::-1]
 
 
-def _leaf(key: Key, value: object, saved: Saved, file: str) -> tuple[Leaf, StridedView | None]:
-    """The leaf of a value. Raises SourceError without the key where it cannot be one."""
+def _leaf(key: Key, value: object, saved: Saved, file: str, views: dict[str, StridedView]) -> Leaf:
+    """The leaf of a value; its view, if any, goes into `views`. Raises SourceError without the key."""
     check_unicode(key.text)
     match value:
         case Tensor():
             spec, stored = ArraySpec(value.shape, value.dtype), stored_tensor(value, saved, file)
-            if isinstance(stored, StridedView):
-                return Leaf(key, LeafKind.ARRAY, spec), stored
-            return Leaf(key, LeafKind.ARRAY, spec, stored), None
+            if isinstance(stored, Manifest):
+                return Leaf(key, LeafKind.ARRAY, spec, stored)
+            views[key.text] = stored
+            return Leaf(key, LeafKind.ARRAY, spec)
         case bool() | int() | float():
-            dtype: np.dtype[Any]
-            if isinstance(value, bool | float):
-                dtype = np.dtype(type(value))
-            elif -(2**63) <= value < 2**64:
-                dtype = np.dtype(np.int64 if value < 2**63 else np.uint64)
-            else:
+            if isinstance(value, int) and not -(2**63) <= value < 2**64:
                 raise damaged(f"is an integer of {value.bit_length()} bits; 64 is the limit", RESAVE)
-            spec, data = ArraySpec((), dtype), np.array(value, dtype).tobytes()
+            number = np.asarray(value)  # bool, int64 (uint64 where it must be) or float64
+            spec, data = ArraySpec((), number.dtype), number.tobytes()
             manifest = Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(data), data)})
-            return Leaf(key, LeafKind.SCALAR, spec, manifest), None
+            return Leaf(key, LeafKind.SCALAR, spec, manifest)
         case str():
             check_unicode(value)
-            return Leaf(key, LeafKind.STRING, string=value), None
+            return Leaf(key, LeafKind.STRING, string=value)
         case None | dict() | list() | tuple():
-            return Leaf(key, LeafKind.EMPTY, empty=_EMPTY[type(value)]), None
+            return Leaf(key, LeafKind.EMPTY, empty=_EMPTY[type(value)])
     raise damaged(f"is {what_is(value)}, which cannot be a leaf of a checkpoint", RESAVE)
 
 
-_EMPTY: Mapping[type, str] = {type(None): "None", dict: "Dict", list: "List", tuple: "Tuple"}
+_EMPTY = {type(None): "None", dict: "Dict", list: "List", tuple: "Tuple"}
 
 
 def check_unicode(text: str) -> None:
@@ -255,18 +233,13 @@ def check_unicode(text: str) -> None:
 
 
 def stored_tensor(tensor: Tensor, saved: Saved, file: str) -> Manifest | StridedView:
-    """Place of a tensor's elements: a manifest where they are one block, in any order of the axes.
-
-    `file`: path of the file that the archive lies in.
-    """
+    """Place of a tensor's elements in `file`: a manifest where they are one block, in any order of axes."""
     spec, size = ArraySpec(tensor.shape, tensor.dtype), tensor.dtype.itemsize
     start = saved.offset_of(tensor.storage) + tensor.offset * size
     if tensor.pending:
         resolved = "".join(f".resolve_{name}()" for name in tensor.pending)
-        raise SourceError(
-            f"is stored without its last operation: {shown(', '.join(tensor.pending))}",
-            hint=f"Save `tensor{shown(resolved)}` instead.",
-        )
+        what = f"is stored without its last operation: {shown(', '.join(tensor.pending))}"
+        raise SourceError(what, hint=f"Save `tensor{shown(resolved)}` instead.")
     check_shape(spec.shape, size)
     reach = sum((n - 1) * stride for n, stride in zip(spec.shape, tensor.strides, strict=True)) + 1
     if spec.size and (tensor.offset + reach) * size > tensor.storage.nbytes:

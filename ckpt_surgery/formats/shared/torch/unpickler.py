@@ -14,22 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.torch.globals import (
-    MOST_NUMBER,
-    RESAVE,
-    TENSORS,
-    Global,
-    Record,
-    Unsupported,
-    Vocabulary,
-    what_is,
-)
+from ckpt_surgery.formats.shared.torch import globals as words
 from ckpt_surgery.storage.failures import damaged, with_path
 
 T = TypeVar("T")
 
 
-def load(data: bytes, vocabulary: Vocabulary = TENSORS, name: str = "data.pkl") -> object:
+def load(data: bytes, vocabulary: words.Vocabulary = words.TENSORS, name: str = "data.pkl") -> object:
     """The value that a pickle describes: plain values and containers, and what the vocabulary makes.
 
     Dictionaries have keys of type str and int, and records. Containers can contain themselves. `name`: what
@@ -48,7 +39,7 @@ def load(data: bytes, vocabulary: Vocabulary = TENSORS, name: str = "data.pkl") 
             instruction, read = _INSTRUCTIONS.get(opcode), _READERS.get(opcode)
             if instruction is None:
                 what = f"the instruction {opcode} at byte {position}"
-                raise damaged(f"{what} is not for {vocabulary.of}", RESAVE)
+                raise damaged(f"{what} is not for {vocabulary.of}", words.RESAVE)
             try:
                 argument = None if read is None else read(file)
             except ValueError as error:
@@ -56,19 +47,16 @@ def load(data: bytes, vocabulary: Vocabulary = TENSORS, name: str = "data.pkl") 
                 raise damaged(f"it is not a valid pickle: {opcode} at byte {position}: {detail}") from error
             instruction(machine, argument)
         else:
-            raise damaged(f"it has more than {vocabulary.most_instructions} instructions", RESAVE)
+            raise damaged(f"it has more than {vocabulary.most_instructions} instructions", words.RESAVE)
         if position != len(data) - 1:
             raise damaged(f"{len(data) - 1 - position} bytes follow its end")
         return machine.pop()
 
 
-# --- the machine ------------------------------------------------------------------------------------------
-
-
 class _Machine:
     """The state of the interpreter: the stack, its parts below the marks, and the memo."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: words.Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.stack: list[Any] = []
         """Values pushed since the last mark."""
@@ -95,7 +83,7 @@ class _Machine:
         """The last value, which stays on the stack and must be of exactly this type."""
         value = self.last()
         if type(value) is not kind:
-            raise damaged(f"an instruction wants a {kind.__name__} and finds {what_is(value)}")
+            raise damaged(f"an instruction wants a {kind.__name__} and finds {words.what_is(value)}")
         return value
 
     def popped(self, kind: type[T]) -> T:
@@ -130,10 +118,10 @@ class _Machine:
         if len(items) % 2:
             raise damaged("a dictionary is given a key without a value")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if type(key) not in (str, Record) and not (type(key) is int and abs(key) <= MOST_NUMBER):
-                raise damaged(
-                    f"a dictionary has {what_is(key)} for a key; texts and integers can be one", RESAVE
-                )
+            number = type(key) is int and abs(key) <= words.MOST_NUMBER
+            if type(key) not in (str, words.Record) and not number:
+                what = f"a dictionary has {words.what_is(key)} for a key; texts and integers can be one"
+                raise damaged(what, words.RESAVE)
             target[key] = value
 
     def remember(self, number: int) -> None:
@@ -164,12 +152,12 @@ def _dict(machine: _Machine, argument: Any) -> None:
 def _replace_set(machine: _Machine, argument: Any) -> None:
     """FROZENSET: sets are not read."""
     machine.since_mark()
-    machine.push(Unsupported("a set"))
+    machine.push(words.Unsupported("a set"))
 
 
 def _add_all(machine: _Machine, argument: Any) -> None:
     machine.since_mark()
-    machine.top(Unsupported)
+    machine.top(words.Unsupported)
 
 
 def _stack_global(machine: _Machine, argument: Any) -> None:
@@ -180,24 +168,25 @@ def _stack_global(machine: _Machine, argument: Any) -> None:
 
 def _refuse_instance(factory: object) -> None:
     """INST, OBJ, NEWOBJ_EX: make instances of a class, which no pickle does that torch writes."""
-    raise damaged(f"it makes an instance of {what_is(factory)}", RESAVE)
+    raise damaged(f"it makes an instance of {words.what_is(factory)}", words.RESAVE)
 
 
 def _new(machine: _Machine, argument: Any) -> None:
     """NEWOBJ: makes an instance of the class that lies beneath a tuple of arguments."""
     arguments = machine.pop()
     factory = machine.pop()
-    if not isinstance(factory, Global) or factory.name not in machine.vocabulary.records or arguments != ():
+    records = machine.vocabulary.records
+    if not isinstance(factory, words.Global) or factory.name not in records or arguments != ():
         _refuse_instance(factory)
-    machine.push(Record(factory.name, {}))
+    machine.push(words.Record(factory.name, {}))
 
 
 def _reduce(machine: _Machine, argument: Any) -> None:
     arguments = machine.popped(tuple)
     called = machine.pop()
     calls = machine.vocabulary.calls
-    if not isinstance(called, Global) or called.name not in calls:
-        raise damaged(f"it calls {what_is(called)}", RESAVE)
+    if not isinstance(called, words.Global) or called.name not in calls:
+        raise damaged(f"it calls {words.what_is(called)}", words.RESAVE)
     value = calls[called.name](arguments)
     if value is None:
         raise damaged(f"it calls `{called.name}` with arguments that do not fit")
@@ -208,10 +197,11 @@ def _build(machine: _Machine, argument: Any) -> None:
     """BUILD: sets attributes; those of an OrderedDict (a state dict has `_metadata`) are ignored."""
     state = machine.pop()
     target = machine.pop()
-    if type(target) is Record and type(state) in (dict, tuple):
+    if type(target) is words.Record and type(state) in (dict, tuple):
         target.fields.update(state if type(state) is dict else enumerate(state))
     elif type(target) is not dict or type(state) is not dict:
-        raise damaged(f"it sets attributes of {what_is(target)} by {what_is(state)}", RESAVE)
+        what = f"it sets attributes of {words.what_is(target)} by {words.what_is(state)}"
+        raise damaged(what, words.RESAVE)
     machine.push(target)
 
 
@@ -225,13 +215,13 @@ _INSTRUCTIONS: Mapping[str, Instruction] = {
     **dict.fromkeys(("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"), _Machine.push),
     **dict.fromkeys(
         ("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-        lambda machine, _: machine.stack.append(Unsupported("bytes")),
+        lambda machine, _: machine.stack.append(words.Unsupported("bytes")),
     ),
     "NONE": lambda machine, _: machine.stack.append(None),
     "NEWTRUE": lambda machine, _: machine.stack.append(True),
     "NEWFALSE": lambda machine, _: machine.stack.append(False),
     "EMPTY_TUPLE": lambda machine, _: machine.stack.append(()),
-    "EMPTY_SET": lambda machine, _: machine.stack.append(Unsupported("a set")),
+    "EMPTY_SET": lambda machine, _: machine.stack.append(words.Unsupported("a set")),
     "EMPTY_LIST": lambda machine, _: machine.stack.append([]),
     "EMPTY_DICT": lambda machine, _: machine.stack.append({}),
     "MARK": lambda machine, _: machine.mark(),

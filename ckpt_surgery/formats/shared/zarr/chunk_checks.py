@@ -32,10 +32,7 @@ GZIP_HEADER, GZIP_LEAST, BLOSC_HEADER = b"\x1f\x8b\x08", 18, 16
 
 @functools.lru_cache(maxsize=1024)
 def wrappers_of(encoding: str) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Names of the codecs around a chunk that turn bytes into bytes, the first one first.
-
-    Besides, of those around the chunks inside; None where chunks are not shards.
-    """
+    """Codecs of bytes around a chunk, the first one first; and those around the chunks in a shard."""
     codecs = json.loads(encoding)
     at = next((i for i, codec in enumerate(codecs) if codec.get("name") == shards.SHARDS), None)
     if at is None:
@@ -53,10 +50,7 @@ class Flaw(Exception):
 
 
 def chunk_flaw(manifest: Manifest, chunk: Chunk, file: OpenFile | None) -> str | None:
-    """Problem of the stored bytes of a chunk, as far as a few of them show it; None without one.
-
-    `file` is the open file of the chunk; None where its bytes are inline.
-    """
+    """Problem of a chunk's stored bytes, as far as a few show it. `file`: None where they are inline."""
     wrappers, inner = wrappers_of(manifest.codec.encoding)
     nbytes = manifest.chunk_nbytes if inner is None else None
     if not wrappers and inner is None:
@@ -166,16 +160,11 @@ def _check_shard(
         if offset == count == int(shards.ABSENT):
             continue
         try:
-            _check_wrapped(functools.partial(_read_within, read, offset), count, wrappers, nbytes)
+            within = lambda at, n, begin=offset: read(begin + at, n)  # noqa: E731
+            _check_wrapped(within, count, wrappers, nbytes)
         except Flaw as flaw:
             raise Flaw(f"the chunk {number} inside this shard: {flaw}") from flaw
 
-
-def _read_within(read: Read, offset: int, at: int, count: int) -> bytes:
-    return read(offset + at, count)
-
-
-# --- zstd -------------------------------------------------------------------------------------------------
 
 ZSTD_MAGIC, SKIPPABLE = 0xFD2FB528, 0x184D2A50
 """Magic numbers of frames, and of those that decoders skip, whose last four bits can have any value."""
@@ -189,10 +178,7 @@ RAW, RUN, RESERVED = 0, 1, 3
 
 
 def check_zstd(read: Read, length: int, nbytes: int | None) -> None:
-    """Check that `length` bytes are whole zstd frames of `nbytes` decoded bytes; None: of any number.
-
-    The headers of frames and blocks alone tell: RFC 8878, section 3.1.
-    """
+    """Check for whole frames of `nbytes` decoded bytes, by headers alone: RFC 8878, section 3.1."""
     at = least = most = 0
     if not length:
         raise Flaw("it is empty")

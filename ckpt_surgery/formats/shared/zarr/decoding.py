@@ -1,13 +1,15 @@
 """Decoding the stored chunks of zarr arrays in memory, from what their manifests say of the encoding.
 
-TensorStore decodes, as a codec: it is given the bytes, and opens no file and no object.
+TensorStore decodes, as a codec: it is given the bytes, and opens no file and no object. For it, a manifest
+becomes the metadata that reads the stored array back, of version 2 or 3, with which arrays are written, too.
 """
 
+import functools
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import google_crc32c
@@ -16,15 +18,30 @@ import zstandard
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, covering_chunks, grid_counts
+from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of, parts_of_chunks
+from ckpt_surgery.core.manifests import (
+    Chunk,
+    Codec,
+    Manifest,
+    bytes_codec,
+    encoding_of,
+    long_axes,
+    parts_of_chunks,
+)
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.formats.chunk_reading import Fetch, elements_in, filled, together
+from ckpt_surgery.formats.chunk_reading import AT_A_TIME, Fetch, assembled, elements_in, filled
 from ckpt_surgery.formats.shared.ocdbt.reader import STORE_ERRORS, store_message
 from ckpt_surgery.formats.shared.zarr import shards
-from ckpt_surgery.formats.shared.zarr.described import described_in_v2, described_in_v3
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, chunk_name
-from ckpt_surgery.formats.shared.zarr.metadata import UNKNOWN, fill_value, leading_transposes
+from ckpt_surgery.formats.shared.zarr.metadata import (
+    CHAINS_OF_SHARDS,
+    HELD,
+    SHUFFLES,
+    UNKNOWN,
+    fill_value,
+    leading_transposes,
+)
 from ckpt_surgery.storage.failures import damaged
 
 CRC32C = {"name": "crc32c"}
@@ -42,18 +59,20 @@ def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarra
     as they are decoded, and the region.
     """
     layout = shards.shard_layout(manifest.codec.encoding)
-    if layout is not None and (_is_divided(manifest, region) or _is_unspelled(manifest)):
-        manifest = inner_chunks(manifest, layout, region, fetch)
+    if layout is not None:
+        # Metadata cannot say every value with which TensorStore, which decodes here, has to fill shards.
+        unspelled = manifest.fill is not None and fill_value(manifest.fill, manifest.spec.dtype) is None
+        if unspelled or _is_divided(manifest, region):
+            manifest = inner_chunks(manifest, layout, region, fetch)
     touched = [index for index, _ in parts_of_chunks(manifest, region)]
     stored = [index for index in touched if index in manifest.chunks]
     if manifest.fill is None and len(stored) < len(touched):
         absent = next(index for index in touched if index not in manifest.chunks)
         raise damaged(f"its chunk {chunk_name(absent, 3)} is missing")
-    data = fetch([manifest.chunks[index] for index in stored])
     wrappers = [codec.get("name") for codec in json.loads(manifest.codec.encoding)[1:]]
     if not stored or (manifest.codec.bytewise and all(name in _UNWRAP for name in wrappers)):
-        return _unwrapped_region(manifest, region, data, wrappers[::-1])
-    block = _decoded(manifest, region, stored, data)
+        return _unwrapped_region(manifest, region, fetch, wrappers[::-1])
+    block = _decoded(manifest, region, stored, fetch([manifest.chunks[index] for index in stored]))
     if len(stored) < len(touched):
         for index, part in parts_of_chunks(manifest, region):
             if index not in manifest.chunks:
@@ -75,16 +94,8 @@ def _is_divided(manifest: Manifest, region: Region) -> bool:
     return part and large if remote else part or large
 
 
-def _is_unspelled(manifest: Manifest) -> bool:
-    """Whether metadata cannot say with which value TensorStore, which is asked here, has to fill shards."""
-    return manifest.fill is not None and fill_value(manifest.fill, manifest.spec.dtype) is None
-
-
 def inner_chunks(manifest: Manifest, layout: shards.ShardLayout, region: Region, fetch: Fetch) -> Manifest:
-    """The manifest of the chunks inside shards, of which it has only those that a region touches.
-
-    Reads the indexes of the shards.
-    """
+    """The manifest of the chunks inside shards that a region touches. Reads the indexes of the shards."""
     axes, [codec] = manifest.codec.permutation, json.loads(manifest.codec.encoding)
     grid = tuple(layout.inner[axes.index(axis)] for axis in range(len(axes)))
     order, chain = leading_transposes(codec["configuration"]["codecs"], len(axes))
@@ -118,17 +129,11 @@ def inner_chunks(manifest: Manifest, layout: shards.ShardLayout, region: Region,
 
 
 def _unwrapped_region(
-    manifest: Manifest, region: Region, chunks: Iterator[bytes], wrappers: Sequence[str]
+    manifest: Manifest, region: Region, fetch: Fetch, wrappers: Sequence[str]
 ) -> np.ndarray:
-    """A region of chunks that are plain bytes once these codecs, the outermost first, are taken off.
-
-    `chunks`: the stored bytes of those that the region touches, in C order. Raises SourceError for damage.
-    """
+    """A region of chunks that are plain bytes once these codecs, the outermost first, are taken off."""
     codec = replace(manifest.codec, encoding=encoding_of(json.loads(manifest.codec.encoding)[:1]))
     spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
-
-    def elements(index: Shape, inner: Region) -> Callable[[], np.ndarray]:
-        return partial(decoded, index, inner, next(chunks))
 
     def decoded(index: Shape, inner: Region, data: bytes) -> np.ndarray:
         plain: bytes | memoryview | None = data
@@ -139,7 +144,7 @@ def _unwrapped_region(
             return _decoded(manifest, inner.moved(origin), [index], iter([data]))
         return elements_in(plain, spec, codec, inner)
 
-    return together(manifest, region, elements)
+    return assembled(manifest, region, decoded, fetch, AT_A_TIME)
 
 
 def _checked(data: bytes | memoryview, nbytes: int) -> memoryview | None:
@@ -194,10 +199,7 @@ def _decoded(
 
 
 def _open(spec: ArraySpec, chunk_shape: Shape, codec: Codec, fill: bytes | None) -> tuple[int, Any, Any]:
-    """An array in memory that decodes chunks of this description, for one thread.
-
-    The zarr version of its driver, the store for its chunks, which is empty, and the open array.
-    """
+    """The zarr version, an empty store for chunks, and the array in memory that decodes them."""
     import tensorstore as ts
 
     described = described_in_v3(spec, chunk_shape, codec)
@@ -227,3 +229,101 @@ class _OfThread(threading.local):
 
 
 OF_THREAD = _OfThread()
+
+
+def described_in_v2(spec: ArraySpec, chunk_shape: Shape, codec: Codec) -> dict[str, Any] | None:
+    """The `.zarray` of an array whose chunks are encoded so; None where version 2 has no such array."""
+    axes = long_axes(chunk_shape, codec)
+    first, *rest = json.loads(codec.encoding)
+    if not codec.bytewise or list(axes) not in (sorted(axes), sorted(axes)[::-1]):
+        return None
+    big, compressors = first == bytes_codec("big"), [_compressor(step) for step in rest]
+    name = spec.dtype.name
+    dtype = spec.dtype.newbyteorder(">" if big else "<").str if name in NUMPY_NAMES else name
+    if name not in HELD or (big and name not in NUMPY_NAMES) or None in compressors or len(compressors) > 1:
+        return None
+    return {
+        "zarr_format": 2,
+        "shape": list(spec.shape),
+        "chunks": list(chunk_shape),
+        "dtype": dtype,
+        "compressor": compressors[0] if compressors else None,
+        "fill_value": None,
+        "filters": None,
+        "order": "C" if list(axes) == sorted(axes) else "F",
+        "dimension_separator": ".",
+    }
+
+
+def _compressor(codec: dict[str, Any]) -> dict[str, Any] | None:
+    """A codec as version 2 spells it; None where it has no such compressor."""
+    if "id" in codec:
+        return codec
+    name = codec.get("name")
+    configuration: dict[str, Any] = codec.get("configuration", {})
+    if name in ("zstd", "gzip"):
+        return {"id": name, "level": configuration.get("level", 1)}
+    if name == "blosc":
+        return {"id": name} | configuration | {"shuffle": SHUFFLES.index(configuration["shuffle"])}
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def described_in_v3(spec: ArraySpec, chunk_shape: Shape, codec: Codec) -> dict[str, Any] | None:
+    """The `zarr.json` of an array, cached: do not change it. None where version 3 has no such array."""
+    codecs = [_codec_for_v3(step, spec.dtype) for step in json.loads(codec.encoding)]
+    if spec.dtype.name not in HELD or None in codecs:
+        return None
+    axes = long_axes(chunk_shape, codec) if codec.bytewise else codec.permutation
+    if list(axes) != sorted(axes):
+        codecs.insert(0, {"name": "transpose", "configuration": {"order": list(codec.permutation)}})
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(spec.shape),
+        "data_type": spec.dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk_shape)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        # Required, and never used: no chunk is missing.
+        "fill_value": {"c": [0, 0], "b": False}.get(spec.dtype.kind, 0),
+        "codecs": codecs,
+        "attributes": {},
+    }
+
+
+def _codec_for_v3(codec: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any] | None:
+    """A codec as version 3 spells it for this dtype; None where it has no such codec.
+
+    It has all members that any version of TensorStore needs: before 0.1.74, zstd needs `checksum`.
+    """
+    if "name" not in codec:
+        return None
+    name, configuration = codec["name"], codec.get("configuration", {})
+    if name == "bytes" and dtype.itemsize == 1:
+        return {"name": "bytes"}
+    if name == "blosc":
+        return codec | {"configuration": configuration | {"typesize": dtype.itemsize}}
+    if name == "zstd":
+        return codec | {"configuration": {"level": 1, "checksum": False} | configuration}
+    if name == "sharding_indexed":
+        chains = {
+            chain: [_codec_for_v3(inner, held or dtype) for inner in configuration[chain]]
+            for chain, held in CHAINS_OF_SHARDS.items()
+            if chain in configuration
+        }
+        return codec | {"configuration": configuration | chains}
+    return codec
+
+
+Describe = Callable[[ArraySpec, Shape, Codec], dict[str, Any] | None]
+DESCRIBED: Mapping[int, Describe] = {2: described_in_v2, 3: described_in_v3}
+
+
+def adopted_metadata(manifest: Manifest, zarr: int) -> dict[str, Any] | None:
+    """The metadata with which a version of zarr reads the stored bytes as this array. Do not change it.
+
+    None where the version has no such dtype, codec or order of axes, and where chunks are missing;
+    `wholly_stored` tells whether shards lack some. Chunks are named as `chunk_name` says.
+    """
+    about = (manifest.spec, manifest.chunk_shape, manifest.codec)
+    return DESCRIBED[zarr](*about) if manifest.complete else None

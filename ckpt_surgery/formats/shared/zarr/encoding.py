@@ -13,8 +13,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of, parts_of_chunks
 from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.formats.shared.zarr.decoding import CRC32C, OF_THREAD, decode_region
-from ckpt_surgery.formats.shared.zarr.described import described_in_v2, described_in_v3
+from ckpt_surgery.formats.shared.zarr.decoding import CRC32C, DESCRIBED, OF_THREAD, decode_region
 from ckpt_surgery.formats.shared.zarr.layout import chunk_name
 from ckpt_surgery.formats.shared.zarr.shards import CRC_BYTES
 from ckpt_surgery.storage.failures import about_key
@@ -35,15 +34,11 @@ def definition(output: Output, zarr: int) -> bytes:
 @lru_cache(maxsize=1 << 14)
 def array_definition(zarr: int, spec: ArraySpec, chunks: Shape, codec: Codec) -> bytes:
     """The metadata of an array whose chunks are encoded so, which the version must have, as JSON."""
-    described = described_in_v2 if zarr == 2 else described_in_v3
-    return json.dumps(described(spec, chunks, codec)).encode()
+    return json.dumps(DESCRIBED[zarr](spec, chunks, codec)).encode()
 
 
 def encoded(output: Output, zarr: int, region: Region, block: np.ndarray) -> Iterator[tuple[str, bytes]]:
-    """Names and stored bytes of the chunks of a region, which consists of whole chunks.
-
-    `zarr`: the specification's version. What chunks at the edges have beyond the array is zero.
-    """
+    """Names and stored bytes of a region's chunks, which are whole; beyond the array they are zero."""
     manifest = _manifest(output, zarr)
     assert (block.dtype, block.shape) == (manifest.spec.dtype, region.shape)
     for index, part in parts_of_chunks(manifest, region):

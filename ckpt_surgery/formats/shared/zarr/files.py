@@ -1,5 +1,6 @@
 """Zarr arrays in files of a directory or in its OCDBT database: metadata, and manifests of their chunks."""
 
+import itertools
 import operator
 import os
 import posixpath
@@ -129,10 +130,8 @@ def file_array(files: Files, directory: str) -> ZarrArray:
 def check_reachable(path: str) -> None:
     """Raise UsageError for a destination that TensorStore, and so no stock reader, could open."""
     if "\\" in path or not is_unicode(path):
-        raise UsageError(
-            f"{shown(path)}: TensorStore opens only names in UTF-8 without a backslash",
-            hint="Choose another name, or rename the directory that has such a name.",
-        )
+        what = f"{shown(path)}: TensorStore opens only names in UTF-8 without a backslash"
+        raise UsageError(what, hint="Choose another name, or rename the directory that has such a name.")
 
 
 def array_manifest(files: Files, prefix: str, array: ZarrArray, filled: bool = False) -> Manifest:
@@ -149,7 +148,8 @@ def array_manifest(files: Files, prefix: str, array: ZarrArray, filled: bool = F
     elif array.chunk_count > files.count:
         raise damaged(f"it should have {array.chunk_count} chunks, more than the {files.count} values in all")
     else:
-        named = array.chunk_names()
+        grid = itertools.product(*map(range, array.counts)) if array.chunk_count else ()
+        named = ((index, array.chunk_name(index)) for index in grid)
     chunks: dict[Shape, Chunk] = {}
     for index, name in named:
         chunk = files.chunk(prefix + name)

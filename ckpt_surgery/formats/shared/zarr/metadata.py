@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +30,9 @@ EXTENDED = (
     *("float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "int2", "int4"),
 )
 """Types of ml_dtypes that TensorStore stores in both versions under their own names."""
-NATIVE = NUMPY_NAMES
-"""NumPy's own types, which both versions have under other names."""
-
 UNKNOWN = "Save the checkpoint again without it, or without this leaf."
 
-HELD = frozenset((*NATIVE, *EXTENDED))
+HELD = frozenset((*NUMPY_NAMES, *EXTENDED))
 """Names of all types that zarr arrays can have here."""
 
 
@@ -87,11 +84,6 @@ class ZarrArray:
         filled = filled and (SHARDS in self.codec.encoding or len(chunks) < self.chunk_count)
         return Manifest(self.spec, self.chunk_shape, self.codec, chunks, self.fill if filled else None)
 
-    def chunk_names(self) -> Iterator[tuple[Shape, str]]:
-        """Index and name of every chunk, in C order."""
-        indices = itertools.product(*map(range, self.counts)) if self.chunk_count else ()
-        return ((index, self.chunk_name(index)) for index in indices)
-
     def chunk_name(self, index: Shape) -> str:
         """The name of a chunk within the array: `0.1`, `c/0/1`; `0` or `c` for a scalar."""
         parts = map(str, index)
@@ -117,21 +109,17 @@ def _fill_bytes(version: int, dtype: str, value: str) -> bytes:
 
 @functools.lru_cache(maxsize=1024)
 def fill_value(element: bytes, dtype: np.dtype[Any]) -> Any:
-    """An element, given by its bytes in memory, as version 3 spells fill values.
+    """An element, given by its bytes in memory, as version 3 spells fill values: floats by their bits.
 
-    None where TensorStore reads no spelling as just these bytes, as of some NaNs.
+    None where TensorStore reads no spelling as just these bytes.
     """
-    value = np.frombuffer(element, dtype)[0].item()
-    parts = (value.real, value.imag) if dtype.kind == "c" else (value,)
-    numbers = [
-        "NaN" if part != part else part if abs(part) != math.inf else f"{'-' * (part < 0)}Infinity"
-        for part in parts
-    ]
-    bits = f"0x{int.from_bytes(element, sys.byteorder):0{2 * len(element)}x}"
-    for spelled in (numbers if dtype.kind == "c" else numbers[0], bits):
-        with contextlib.suppress(SourceError):
-            if _fill_bytes(3, json.dumps(dtype.name), json.dumps(spelled)) == element:
-                return spelled
+    value, size = np.frombuffer(element, dtype)[0].item(), len(element) // (2 if dtype.kind == "c" else 1)
+    parts = [element[i : i + size] for i in range(0, len(element), size)]
+    bits = [f"0x{int.from_bytes(part, sys.byteorder):0{2 * size}x}" for part in parts]
+    spelled = value if isinstance(value, int) else bits if dtype.kind == "c" else bits[0]
+    with contextlib.suppress(SourceError):
+        if _fill_bytes(3, json.dumps(dtype.name), json.dumps(spelled)) == element:
+            return spelled
     return None
 
 
@@ -144,9 +132,8 @@ def parse_array(text: bytes, version: int) -> ZarrArray:
         if array.separator not in (".", "/"):
             raise ValueError(f"the chunk separator is {array.separator!r}")
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise damaged(
-            f"its {FILE_NAMES[version]} is malformed ({type(error).__name__}: {shown(str(error))})"
-        ) from error
+        what = f"its {FILE_NAMES[version]} is malformed ({type(error).__name__}: {shown(str(error))})"
+        raise damaged(what) from error
     if len(array.chunk_shape) != array.spec.ndim:
         raise damaged(f"it has the shape {array.spec.shape} but chunks of shape {array.chunk_shape}")
     return array

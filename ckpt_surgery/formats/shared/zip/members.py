@@ -1,9 +1,5 @@
 """The members of zip archives, strictly checked, and where their bytes lie.
 
-    with opened(path) as file:
-        archive = read_archive(file)        # Archive: members in the directory's order, `comment`
-        member = archive["data.pkl"]        # Member: `name`, `offset`, `stored`, `size`, `crc`, `deflated`
-
 A member that is not `deflated` lies at `member.offset` as it is: `stored == size` bytes, which are within
 the file and belong to no other member. Every flaw is a SourceError with the path. Nothing is allocated that
 the size of the file does not justify.
@@ -19,12 +15,12 @@ miniz write: local headers with zip64 sizes for every member, or with a data des
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from struct import Struct, unpack_from
 
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import DAMAGED, damaged
 from ckpt_surgery.storage.reading import OpenFile
@@ -78,7 +74,7 @@ MOST_GAIN = 1032
 """Largest number of bytes that one deflated byte can become: 258 for every two bits."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class ZipMember:
     """One file of an archive."""
 
@@ -100,35 +96,9 @@ class ZipMember:
 
 
 class Archive(dict[str, ZipMember]):
-    """The members of an archive by their names, in the order of its directory.
-
-    They were checked against their local headers. Entries of empty directories are left out.
-    """
+    """The members by name in the directory's order, checked; without entries of empty directories."""
 
     comment = b""
-
-
-@dataclass(frozen=True, slots=True)
-class _DirectoryEntry:
-    """One entry of a directory."""
-
-    raw_name: bytes
-    flags: int
-    method: int
-    crc: int
-    stored: int
-    size: int
-    header: int
-    """Offset of the local header."""
-
-    @property
-    def name(self) -> str:
-        return self.raw_name.decode("utf-8" if self.flags & UTF_8 else "cp437")
-
-    @property
-    def called(self) -> str:
-        """The name as messages quote it."""
-        return f"`{shown(self.name[:200])}`"
 
 
 def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Archive:
@@ -140,13 +110,16 @@ def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Arch
     entries = list(_entries(file, file.read(directory, length)))
     if len(entries) != count:
         raise wrong(file, f"its end record says {count} members, but its directory has {len(entries)}")
-    placed = sorted(entries, key=attrgetter("header"))
-    starts = [*(entry.header for entry in placed), directory]
+    placed = sorted(entries, key=lambda entry: entry[0].offset)
+    starts = [*(header.offset for header, _ in placed), directory]
     if starts[0] != 0:
         raise wrong(file, f"{starts[0]} bytes lie before its first member")
     # Each must end before the next one begins.
-    at = {e.header: _member(file, e, limit) for e, limit in zip(placed, starts[1:], strict=True)}
-    members = [at[entry.header] for entry in entries]
+    at = {
+        header.offset: _located(file, header, flags, limit)
+        for (header, flags), limit in zip(placed, starts[1:], strict=True)
+    }
+    members = [at[header.offset] for header, _ in entries]
     for name, times in Counter(member.name for member in members).items():
         if times > 1:
             raise wrong(file, f"`{shown(name[:200])}` occurs {times} times")
@@ -159,10 +132,7 @@ def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Arch
 
 
 def _read_end(file: OpenFile, longest: int) -> tuple[int, int, int, bytes]:
-    """The record at the end of the file: number of entries, place and length of the directory, comment.
-
-    The directory must end where the record begins.
-    """
+    """The end record: number of entries, offset and length of the directory before it, and comment."""
     size = file.stat.size
     tail = file.read(size - min(size, longest), min(size, longest))
     at = tail.rfind(END)
@@ -202,8 +172,8 @@ def _read_wide_end(file: OpenFile, end: int) -> tuple[int, ...] | None:
     return start, *record[4:]
 
 
-def _entries(file: OpenFile, directory: bytes) -> Iterator[_DirectoryEntry]:
-    """The entries of the directory, each valid in itself."""
+def _entries(file: OpenFile, directory: bytes) -> Iterator[tuple[ZipMember, int]]:
+    """The entries of the directory, each valid in itself: a member at the offset of its header, and flags."""
     at, fields = 0, CENTRAL_FIELDS.size
     while at < len(directory):
         if not directory.startswith(CENTRAL, at) or len(directory) - at < fields:
@@ -215,87 +185,78 @@ def _entries(file: OpenFile, directory: bytes) -> Iterator[_DirectoryEntry]:
         at = start + named + extra + commented
         if at > len(directory):
             raise wrong(file, "its directory ends within an entry")
-        name, more = directory[start : start + named], directory[start + named : start + named + extra]
+        raw_name, more = directory[start : start + named], directory[start + named : start + named + extra]
         size, stored, header = _widened(file, more, (size, stored, header))
-        entry = _DirectoryEntry(name, flags, method, crc, stored, size, header)
-        _check_entry(file, entry, disk, version & 0xFF)
-        yield entry
+        try:
+            name = raw_name.decode("utf-8" if flags & UTF_8 else "cp437")
+        except UnicodeDecodeError as error:
+            raise wrong(file, f"the name {raw_name[:200]!r} is not valid UTF-8") from error
+        member = ZipMember(name, header, stored, size, crc, method == DEFLATE)
+        _check_entry(file, member, flags, method, version & 0xFF, disk)
+        yield member, flags
 
 
-def _check_entry(file: OpenFile, entry: _DirectoryEntry, disk: int, version: int) -> None:
-    try:
-        name = entry.called
-    except UnicodeDecodeError as error:
-        raise wrong(file, f"the name {entry.raw_name[:200]!r} is not valid UTF-8") from error
-    if entry.flags & ENCRYPTED:
+def _check_entry(file: OpenFile, member: ZipMember, flags: int, method: int, version: int, disk: int) -> None:
+    name, stored, size = member.called, member.stored, member.size
+    if flags & ENCRYPTED:
         raise wrong(file, f"{name} is encrypted", "Decrypt it first.")
-    if entry.method not in (STORE, DEFLATE) or entry.flags & PATCH:
-        raise wrong(
-            file,
-            f"{name} is compressed with method {entry.method}; only store and deflate are read",
-            "Write it again without compression.",
-        )
+    if method not in (STORE, DEFLATE) or flags & PATCH:
+        what = f"{name} is compressed with method {method}; only store and deflate are read"
+        raise wrong(file, what, "Write it again without compression.")
     if version > 63:  # 6.3, the newest
         raise wrong(file, f"{name} needs version {version / 10} of the zip format, which is not known")
     if disk:
         raise wrong(file, f"{name} is on disk {disk} of an archive", "Join the disks first.")
-    if entry.method == STORE and entry.stored != entry.size:
-        raise wrong(file, f"{name} is stored as it is, in {entry.stored} bytes for {entry.size}")
-    if entry.size > entry.stored * MOST_GAIN:
-        raise wrong(file, f"{name} claims {entry.size} bytes, deflated to {entry.stored}")
+    if method == STORE and stored != size:
+        raise wrong(file, f"{name} is stored as it is, in {stored} bytes for {size}")
+    if size > stored * MOST_GAIN:
+        raise wrong(file, f"{name} claims {size} bytes, deflated to {stored}")
 
 
 def _widened(file: OpenFile, extra: bytes, numbers: Sequence[int]) -> tuple[int, ...]:
     """The numbers, with those that are in the zip64 extra field filled in."""
-    if WIDE not in numbers:
-        return tuple(numbers)
-    at, wide = 0, list[int]()
-    while at + 4 <= len(extra):
+    at = 0
+    while WIDE in numbers and at + 4 <= len(extra):
         kind, length = unpack_from("<2H", extra, at)
-        if kind == ZIP64_EXTRA:
-            field = extra[at + 4 : at + 4 + length]
-            wide = [int.from_bytes(field[i : i + 8], "little") for i in range(0, len(field) - 7, 8)]
-            break
+        field = extra[at + 4 : at + 4 + length]
         at += 4 + length
-    else:
-        return tuple(numbers)
-    if len(wide) < numbers.count(WIDE):
-        raise wrong(file, "a zip64 field lacks a number")
-    rest = iter(wide)
-    return tuple(next(rest) if number == WIDE else number for number in numbers)
+        if kind == ZIP64_EXTRA:
+            wide = iter([int.from_bytes(field[i : i + 8], "little") for i in range(0, len(field) - 7, 8)])
+            if len(field) // 8 < numbers.count(WIDE):
+                raise wrong(file, "a zip64 field lacks a number")
+            return tuple(next(wide) if number == WIDE else number for number in numbers)
+    return tuple(numbers)
 
 
-# --- the members' own headers -----------------------------------------------------------------------------
+def _located(file: OpenFile, member: ZipMember, flags: int, limit: int) -> ZipMember:
+    """The member with the offset of its bytes in place of its header's.
 
+    Raises SourceError unless its own header agrees with the directory and its bytes end by `limit`.
+    """
 
-def _member(file: OpenFile, entry: _DirectoryEntry, limit: int) -> ZipMember:
-    """The member of an entry. Raises SourceError unless its local header agrees and it ends by `limit`."""
-    fields = LOCAL_FIELDS.unpack(file.read(entry.header, LOCAL_FIELDS.size))
-    signature, _, flags, method, _, _, crc, stored, size, named, extra = fields
-    offset = entry.header + LOCAL_FIELDS.size + named + extra
+    def disagrees(what: str) -> SourceError:
+        said = f"({member.size} bytes in {member.stored}, CRC-32 {member.crc:08x})"
+        return wrong(file, f"{member.called} is not what the directory says {said}: {what}")
+
+    fields = LOCAL_FIELDS.unpack(file.read(member.offset, LOCAL_FIELDS.size))
+    signature, _, own_flags, method, _, _, crc, stored, size, named, extra = fields
+    start = member.offset + LOCAL_FIELDS.size
+    offset = start + named + extra
     if signature != LOCAL:
-        raise _disagrees(file, entry, "no header is at its offset")
-    if offset + entry.stored > limit:
-        end = offset + entry.stored
-        raise wrong(file, f"{entry.called} would end at byte {end}, but what follows it begins at {limit}")
-    rest = file.read(entry.header + LOCAL_FIELDS.size, named + extra)
+        raise disagrees("no header is at its offset")
+    if (end := offset + member.stored) > limit:
+        raise wrong(file, f"{member.called} would end at byte {end}, but what follows it begins at {limit}")
+    rest = file.read(start, named + extra)
     size, stored = _widened(file, rest[named:], (size, stored))
-    if rest[:named] != entry.raw_name or (flags ^ entry.flags) & (UTF_8 | ENCRYPTED | PATCH):
-        raise _disagrees(file, entry, f"its own header calls it {rest[: min(named, 200)]!r}")
-    if method != entry.method:
-        raise _disagrees(file, entry, f"its own header says method {method}")
-    later = flags & DESCRIPTOR and (crc, stored, size) == (0, 0, 0)
-    if not later and (crc, stored, size) != (entry.crc, entry.stored, entry.size):
-        raise _disagrees(file, entry, f"its own header says {size} bytes in {stored}, CRC-32 {crc:08x}")
-    return ZipMember(entry.name, offset, entry.stored, entry.size, entry.crc, method == DEFLATE)
-
-
-def _disagrees(file: OpenFile, entry: _DirectoryEntry, what: str) -> SourceError:
-    return wrong(
-        file,
-        f"{entry.called} is not what the directory says "
-        f"({entry.size} bytes in {entry.stored}, CRC-32 {entry.crc:08x}): {what}",
-    )
+    same_flags = not (own_flags ^ flags) & (UTF_8 | ENCRYPTED | PATCH)
+    if not same_flags or rest[:named] != member.name.encode("utf-8" if flags & UTF_8 else "cp437"):
+        raise disagrees(f"its own header calls it {rest[: min(named, 200)]!r}")
+    if method != (DEFLATE if member.deflated else STORE):
+        raise disagrees(f"its own header says method {method}")
+    later = own_flags & DESCRIPTOR and (crc, stored, size) == (0, 0, 0)
+    if not later and (crc, stored, size) != (member.crc, member.stored, member.size):
+        raise disagrees(f"its own header says {size} bytes in {stored}, CRC-32 {crc:08x}")
+    return replace(member, offset=offset)
 
 
 def wrong(file: OpenFile, what: str, hint: str = DAMAGED) -> SourceError:

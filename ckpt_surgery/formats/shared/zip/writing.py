@@ -1,12 +1,11 @@
 """Archives that are to be written: files that are not compressed, one after another, at known places.
 
-    archived("a.zip", [FilePlan("b", 3, [(0, b"x y")])])     # a FilePlan too
-
 Source of the format: `zip.members`.
 """
 
 import zlib
 from collections.abc import Sequence
+from struct import pack
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.formats.registry import FilePlan
@@ -38,39 +37,34 @@ class PlacedMember:
     @property
     def start(self) -> int:
         """Offset of the member's first byte in the archive."""
-        return self.header + layout.LOCAL_FIELDS.size + len(self.raw_name) + len(self.local_extra)
+        return self.header + len(self.local_header(0))
 
     @property
     def stop(self) -> int:
         """Offset of the first byte after the member."""
         return self.start + self.size
 
-    @property
-    def flags(self) -> int:
-        """Flags of the member."""
-        return 0 if self.raw_name.isascii() else layout.UTF_8
-
-    @property
-    def local_extra(self) -> bytes:
-        """The extra field of the local header."""
-        return _zip64(self.size, self.size) if self.size >= WIDE_FROM else b""
-
     def local_header(self, crc: int) -> bytes:
         """Header before a member, with the CRC-32 of its bytes."""
-        size, extra = _narrow(self.size), self.local_extra
-        about = (VERSION64 if extra else VERSION, self.flags, layout.STORE, 0, DATE, crc, size, size)
-        lengths = (len(self.raw_name), len(extra))
-        return layout.LOCAL_FIELDS.pack(layout.LOCAL, *about, *lengths) + self.raw_name + extra
+        about, extra = self._about(crc, self.size, self.size)
+        return layout.LOCAL_FIELDS.pack(layout.LOCAL, *about) + self.raw_name + extra
 
     def entry(self, crc: int) -> bytes:
         """The member's entry in the archive's directory."""
-        wide = [n for n in (self.size, self.size, self.header) if n >= WIDE_FROM]
-        extra, size = _zip64(*wide) if wide else b"", _narrow(self.size)
-        version = VERSION64 if extra else VERSION
-        about = (version, version, self.flags, layout.STORE, 0, DATE, crc, size, size)
+        about, extra = self._about(crc, self.size, self.size, self.header)
         mode = 0o600 << 16  # a file that its owner may read and write, as zipfile says
-        rest = (len(self.raw_name), len(extra), 0, 0, 0, mode, _narrow(self.header))
-        return layout.CENTRAL_FIELDS.pack(layout.CENTRAL, *about, *rest) + self.raw_name + extra
+        rest = (0, 0, 0, mode, _narrow(self.header))
+        made_by = about[0]  # the version of the writer: what readers need
+        return layout.CENTRAL_FIELDS.pack(layout.CENTRAL, made_by, *about, *rest) + self.raw_name + extra
+
+    def _about(self, crc: int, *numbers: int) -> tuple[tuple[int, ...], bytes]:
+        """What header and entry have in common, and the extra field with those numbers that are too large."""
+        wide = [number.to_bytes(8, "little") for number in numbers if number >= WIDE_FROM]
+        extra = pack("<2H", layout.ZIP64_EXTRA, 8 * len(wide)) + b"".join(wide) if wide else b""
+        version, flags = VERSION64 if extra else VERSION, 0 if self.raw_name.isascii() else layout.UTF_8
+        size = _narrow(self.size)
+        lengths = (len(self.raw_name), len(extra))
+        return (version, flags, layout.STORE, 0, DATE, crc, size, size, *lengths), extra
 
 
 def _narrow(number: int) -> int:
@@ -78,28 +72,21 @@ def _narrow(number: int) -> int:
     return number if number < WIDE_FROM else layout.WIDE
 
 
-def _zip64(*numbers: int) -> bytes:
-    """The extra field with the numbers that need more than 32 bits."""
-    data = b"".join(number.to_bytes(8, "little") for number in numbers)
-    return layout.ZIP64_EXTRA.to_bytes(2, "little") + len(data).to_bytes(2, "little") + data
-
-
 def archived(name: str, members: Sequence[FilePlan], comment: bytes = b"") -> FilePlan:
-    """The archive with this name of these files: not compressed, one after another, in this order.
-
-    It is none before it is sealed, which reads the members back for their CRC-32.
-    """
+    """The archive of these files, one after another. Sealing reads them back for their CRC-32."""
     places: list[PlacedMember] = []
     pieces: list[tuple[int, bytes | bytearray]] = []
     arrays: dict[str, PlacedArray] = {}
     for member in members:
         place = PlacedMember(member.name.encode(), places[-1].stop if places else 0, member.size)
         places.append(place)
+        start = place.start
         pieces.append((place.header, place.local_header(0)))
-        pieces.extend((place.start + offset, data) for offset, data in member.pieces)
-        arrays |= {text: array.moved(place.start) for text, array in member.arrays.items()}
-    start, end = _archive_end(places, [0] * len(places), comment)
-    return FilePlan(name, start + len(end), pieces, arrays, lambda written: _seal(written, places, comment))
+        pieces.extend((start + offset, data) for offset, data in member.pieces)
+        arrays |= {text: array.moved(start) for text, array in member.arrays.items()}
+    directory, end = _archive_end(places, [0] * len(places), comment)
+    size = directory + len(end)
+    return FilePlan(name, size, pieces, arrays, lambda written: _seal(written, places, comment))
 
 
 def _seal(written: OpenFile, places: Sequence[PlacedMember], comment: bytes) -> Pieces:

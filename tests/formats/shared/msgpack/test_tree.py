@@ -1,6 +1,7 @@
 """Walking MessagePack documents, against the msgpack package and flax."""
 
 import struct
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.formats.chunk_reading import read_stored
-from ckpt_surgery.formats.shared.msgpack.source import boxes_of, manifest_of
+from ckpt_surgery.formats.shared.boxes import Boxes
+from ckpt_surgery.formats.shared.msgpack.source import stored_array
 from ckpt_surgery.formats.shared.msgpack.tree import (
     CHUNKED,
     MOST_DEPTH,
@@ -316,7 +319,11 @@ def test_manifests_of_arrays_in_pieces(
     value = array(shape, "float32")
     found = cut(tmp_path / "x", value, nbytes, monkeypatch)
     assert len(found.pieces) == -(-value.size // max(1, nbytes // 4))
-    manifest = manifest_of(found, str(tmp_path / "x"))
+    manifest = stored_array(found, str(tmp_path / "x"))
+    monkeypatch.setattr("ckpt_surgery.formats.shared.msgpack.source.MOST_CHUNKS", 0)
+    in_boxes = stored_array(found, str(tmp_path / "x"))
+    assert isinstance(manifest, Manifest)
+    assert isinstance(in_boxes, Boxes) == (len(found.pieces) > 1)
     assert manifest.chunk_shape == chunks
     assert manifest.complete
     assert not any(n % c for n, c in zip(shape, chunks, strict=True))
@@ -328,7 +335,8 @@ def test_manifests_of_arrays_in_pieces(
     for region in random_regions(shape, 30):
         wanted = value[region.slices]
         assert np.array_equal(read_stored(manifest, region), wanted)
-        assert np.array_equal(boxes_of(found, str(tmp_path / "x")).read(region, {}), wanted)
+        if isinstance(in_boxes, Boxes):
+            assert np.array_equal(in_boxes.read(region, {}), wanted)
 
 
 def test_no_manifest_of_too_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,20 +344,21 @@ def test_no_manifest_of_too_many_chunks(tmp_path: Path, monkeypatch: pytest.Monk
     for rows, fine in ((100, True), (101, False)):
         value = array((rows, 3), "uint8")
         found = cut(tmp_path / "x", value, 15 if fine else 3 * 7, monkeypatch)
-        assert (manifest_of(found, "x") is not None) == fine
+        stored = stored_array(found, str(tmp_path / "x"))
+        assert isinstance(stored, Manifest) == fine
         for region in random_regions(value.shape, 10):
-            assert np.array_equal(boxes_of(found, str(tmp_path / "x")).read(region, {}), value[region.slices])
+            read = partial(read_stored, stored) if isinstance(stored, Manifest) else stored.read
+            assert np.array_equal(read(region, {}), value[region.slices])
 
 
 def test_a_region_of_pieces_takes_its_own_memory_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = cut(tmp_path / "x", array((2048, 4096), "uint8"), 1_000_003, monkeypatch)
+    stored = stored_array(found, str(tmp_path / "x"))
+    assert isinstance(stored, Boxes)
     with bounded(3 * 2**20):
-        assert boxes_of(found, str(tmp_path / "x")).read(Region((100, 0), (600, 1000)), {}).shape == (
-            500,
-            1000,
-        )
+        assert stored.read(Region((100, 0), (600, 1000)), {}).shape == (500, 1000)
 
 
 def test_how_a_document_begins(tmp_path: Path) -> None:

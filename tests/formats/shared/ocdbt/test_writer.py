@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.formats.shared.ocdbt import writer
 from ckpt_surgery.formats.shared.ocdbt.reader import begin_reading
-from ckpt_surgery.formats.shared.ocdbt.writer import IndexEntry, make_index
+from ckpt_surgery.formats.shared.ocdbt.writer import make_index
 from tests.support import checkpoints
 from tests.support.effort import examples
 from tests.support.heavy import ts
@@ -34,7 +34,7 @@ FOREIGN = {
 
 def write_index(
     directory: Path,
-    entries: Iterable[IndexEntry],
+    entries: Mapping[bytes, bytes | Chunk],
     node_bytes: int = writer.NODE_BYTES,
     inline_bytes: int = writer.INLINE_BYTES,
 ) -> None:
@@ -70,13 +70,11 @@ def place_foreign(directory: Path) -> None:
         (directory / path).write_bytes(data)
 
 
-def value_of(entry: IndexEntry) -> bytes:
-    """What an entry stands for."""
-    if isinstance(entry.value, bytes):
-        return entry.value
-    if entry.value.inline is not None:
-        return entry.value.inline
-    return FOREIGN[entry.value.file][entry.value.offset : entry.value.offset + entry.value.length]
+def content_of(value: bytes | Chunk) -> bytes:
+    """What a value stands for."""
+    if isinstance(value, bytes):
+        return value
+    return FOREIGN[value.file][value.offset : value.offset + value.length]
 
 
 def below(directory: Path | str, chunk: Chunk) -> Chunk:
@@ -140,15 +138,15 @@ def check_tree(directory: Path, node_bytes: int) -> int:
     return height
 
 
-def check_both_readers(directory: Path, entries: list[IndexEntry], inline_bytes: int) -> None:
-    wanted = {entry.key: value_of(entry) for entry in sorted(entries, key=lambda entry: entry.key)}
+def check_both_readers(directory: Path, entries: Mapping[bytes, bytes | Chunk], inline_bytes: int) -> None:
+    wanted = {key: content_of(entries[key]) for key in sorted(entries)}
     assert contents(directory) == wanted
     index = begin_reading(str(directory))()
     assert list(index.entries) == list(wanted)  # sorted bytewise
-    for entry in entries:
-        chunk, value = index.locate(entry.key), wanted[entry.key]
-        if isinstance(entry.value, Chunk) and entry.value.inline is None:
-            assert chunk == below(directory, entry.value)
+    for key, stored in entries.items():
+        chunk, value = index.locate(key), wanted[key]
+        if isinstance(stored, Chunk):
+            assert chunk == below(directory, stored)
         elif len(value) <= inline_bytes:
             assert chunk == Chunk("", 0, len(value), value)
         else:
@@ -157,20 +155,20 @@ def check_both_readers(directory: Path, entries: list[IndexEntry], inline_bytes:
                 assert file.read(chunk.length) == value
 
 
-EXAMPLES = [
-    IndexEntry(b"w/.zarray", b'{"zarr_format":2}'),
-    IndexEntry(b"w/0.0", Chunk("model-00001-of-00002.safetensors", 8, 4096)),
-    IndexEntry(b"w/0.1", Chunk("model-00001-of-00002.safetensors", 0, 10240)),
-    IndexEntry(b"w/1.0", Chunk("d/00000000000000000000000000000001", 599, 1)),
-    IndexEntry(b"w/1.1", Chunk("deep/er/ü %:.bin", 4, 5)),
-    IndexEntry(b"v/c/0", b"abc"),
-    IndexEntry(b"v/zarr.json", b"{" + b" " * 5000 + b"}"),  # too long to be inline
-    IndexEntry(b"empty", b""),
-    IndexEntry(b"empty range", Chunk("deep/er/ü %:.bin", 9, 0)),
-    IndexEntry(b"", b"the empty key"),
-    IndexEntry(b"\x00", b"0"),
-    IndexEntry(b"\xff\xff\x00", b"1"),
-]
+EXAMPLES = {
+    b"w/.zarray": b'{"zarr_format":2}',
+    b"w/0.0": Chunk("model-00001-of-00002.safetensors", 8, 4096),
+    b"w/0.1": Chunk("model-00001-of-00002.safetensors", 0, 10240),
+    b"w/1.0": Chunk("d/00000000000000000000000000000001", 599, 1),
+    b"w/1.1": Chunk("deep/er/ü %:.bin", 4, 5),
+    b"v/c/0": b"abc",
+    b"v/zarr.json": b"{" + b" " * 5000 + b"}",  # too long to be inline
+    b"empty": b"",
+    b"empty range": Chunk("deep/er/ü %:.bin", 9, 0),
+    b"": b"the empty key",
+    b"\x00": b"0",
+    b"\xff\xff\x00": b"1",
+}
 
 
 @pytest.mark.parametrize(
@@ -218,12 +216,11 @@ VALUES = st.one_of(ranges(), st.builds(lambda n: b"v" * n, INLINE_SIZES))
 def test_any_entries_are_read_back(
     values: dict[bytes, bytes | Chunk], node_bytes: int, inline_bytes: int
 ) -> None:
-    entries = [IndexEntry(key, value) for key, value in values.items()]
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         place_foreign(directory)
-        write_index(directory, entries, node_bytes, inline_bytes)
-        check_both_readers(directory, entries, inline_bytes)
+        write_index(directory, values, node_bytes, inline_bytes)
+        check_both_readers(directory, values, inline_bytes)
         check_tree(directory, node_bytes)
 
 
@@ -239,11 +236,11 @@ def test_any_entries_are_read_back(
 )
 def test_any_range_is_kept(drawn: list[tuple[str, int, int]], node_bytes: int) -> None:
     chunks = [Chunk(file, min(a, b), abs(a - b)) for file, a, b in drawn]
-    entries = [IndexEntry(str(i).encode(), chunk) for i, chunk in enumerate(chunks)]
+    entries = {str(i).encode(): chunk for i, chunk in enumerate(chunks)}
     with tempfile.TemporaryDirectory() as name:
         write_index(Path(name), entries, node_bytes)
         index = begin_reading(name)()
-        assert [index.locate(entry.key) for entry in entries] == [below(name, c) for c in chunks]
+        assert [index.locate(key) for key in entries] == [below(name, c) for c in chunks]
         total = sum(chunk.length for chunk in chunks)
         root = version(Path(name))["root"]["statistics"]
         assert root["num_indirect_value_bytes"] == min(total, 2**64 - 1)
@@ -257,7 +254,7 @@ def test_a_leaf_is_what_tensorstore_itself_writes(tmp_path: Path) -> None:
     for key, value in values.items():
         store.with_transaction(transaction)[key] = value
     transaction.commit_async().result()
-    write_index(tmp_path / "ours", [IndexEntry(key, value) for key, value in values.items()])
+    write_index(tmp_path / "ours", values)
     written = []
     for directory in (tmp_path / "theirs", tmp_path / "ours"):
         root = ts.ocdbt.dump(base(directory)).result()["versions"][-1]["root"]
@@ -270,7 +267,7 @@ def test_a_leaf_is_what_tensorstore_itself_writes(tmp_path: Path) -> None:
 def test_a_file_for_every_entry(tmp_path: Path) -> None:
     """As where the chunk files of a plain zarr checkpoint are linked: paths fill the nodes."""
     chunks = [Chunk(f"layers.{i * 7919 % 2003}/kernel/{'deep/' * (i % 9)}0.0", i, 1) for i in range(2000)]
-    write_index(tmp_path, [IndexEntry(b"%d" % i, c) for i, c in enumerate(chunks)], 1000)
+    write_index(tmp_path, {b"%d" % i: c for i, c in enumerate(chunks)}, 1000)
     assert check_tree(tmp_path, 1000) >= 2
     leaves = [node.length for node in nodes(tmp_path) if node.height == 0]
     assert np.mean(leaves) > 0.25 * 1000  # not many tiny ones
@@ -286,7 +283,7 @@ def test_bytes_beyond_four_gigabytes(tmp_path: Path) -> None:
         file.truncate(6 * 2**30)
         file.seek(place)
         file.write(b"planted")
-    write_index(tmp_path, [IndexEntry(b"x/0", Chunk("sparse", place - 1, 9))])
+    write_index(tmp_path, {b"x/0": Chunk("sparse", place - 1, 9)})
     assert contents(tmp_path) == {b"x/0": b"\0planted\0"}
 
 
@@ -305,7 +302,7 @@ def test_the_configuration_is_the_one_that_orbax_writes(
 
 
 def test_tensorstore_can_go_on_writing(tmp_path: Path) -> None:
-    entries = [IndexEntry(f"k{i:03d}".encode(), b"v" * (i % 50)) for i in range(500)]
+    entries = {f"k{i:03d}".encode(): b"v" * (i % 50) for i in range(500)}
     write_index(tmp_path, entries, 300)
     config = {
         "max_inline_value_bytes": 1024,
@@ -316,17 +313,9 @@ def test_tensorstore_can_go_on_writing(tmp_path: Path) -> None:
     new = [b"", b"a", b"k100", b"k100x", b"z"]
     for key in new:
         store[key] = b"new"
-    assert contents(tmp_path) == {e.key: e.value for e in entries} | dict.fromkeys(new, b"new")
+    assert contents(tmp_path) == entries | dict.fromkeys(new, b"new")
 
 
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ([IndexEntry(b"a", b"1"), IndexEntry(b"b", b"2"), IndexEntry(b"a", b"3")], "`a` occurs twice"),
-        ([IndexEntry(b"a\xff", b"1"), IndexEntry(b"a\xff", b"1")], r"`a\\xff` occurs twice"),
-        ([IndexEntry(b"n" * 65536, b"")], r"`n{60}…n{59}` has 65536 bytes, and an index allows 65535"),
-    ],
-)
-def test_keys_that_an_index_cannot_hold(entries: list[IndexEntry], message: str) -> None:
-    with pytest.raises(PlanError, match=message):
-        make_index(entries)
+def test_keys_that_an_index_cannot_hold() -> None:
+    with pytest.raises(PlanError, match=r"`n{60}…n{59}` has 65536 bytes, and an index allows 65535"):
+        make_index({b"n" * 65536: b""})

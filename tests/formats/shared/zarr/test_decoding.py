@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.dtypes import DTYPES
+from ckpt_surgery.core.dtypes import DTYPES, NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of
 from ckpt_surgery.formats.chunk_reading import read_stored
 from ckpt_surgery.formats.shared.zarr import decoding
 from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES
-from ckpt_surgery.formats.shared.zarr.metadata import HELD, NATIVE, parse_array
+from ckpt_surgery.formats.shared.zarr.metadata import HELD, parse_array
 from ckpt_surgery.storage.reading import read_ranges
 from tests.formats.shared.zarr.codecs import (
     CHAINS,
@@ -39,13 +39,13 @@ SHAPE, CHUNKS = (7, 11), (4, 6)
 
 def documents(dtype: str) -> list[tuple[int, dict[str, Any]]]:
     """Metadata of both versions: every chain of codecs, byte order and order of axes, with several fills."""
-    spelled = np.dtype(dtype).newbyteorder if dtype in NATIVE else lambda order: np.dtype("V1")
+    spelled = np.dtype(dtype).newbyteorder if dtype in NUMPY_NAMES else lambda order: np.dtype("V1")
     fills = itertools.cycle([[0, 1], ["NaN", 2]] if DTYPES[dtype].kind == "c" else fills_of(dtype))
     grid = regular(*CHUNKS)
     three = [{"data_type": dtype, "chunk_grid": grid, "codecs": chain} for chain in CHAINS]
     two = [
         {
-            "dtype": spelled(order).str if dtype in NATIVE else dtype,
+            "dtype": spelled(order).str if dtype in NUMPY_NAMES else dtype,
             "chunks": CHUNKS,
             "compressor": compressor,
             "order": axes,
@@ -59,7 +59,7 @@ def documents(dtype: str) -> list[tuple[int, dict[str, Any]]]:
 def fills_of(dtype: str) -> list[Any]:
     if dtype == "bool":
         return [True, False]
-    return [1, 0, "NaN", "-Infinity"] if dtype in NATIVE and "float" in dtype else [1, 0]
+    return [1, 0, "NaN", "-Infinity"] if dtype in NUMPY_NAMES and "float" in dtype else [1, 0]
 
 
 def written(version: int, document: dict[str, Any], value: np.ndarray) -> tuple[Any, Manifest]:
@@ -72,7 +72,7 @@ def written(version: int, document: dict[str, Any], value: np.ndarray) -> tuple[
     found = parse_array(data[FILE_NAMES[version]], version)
     chunks = {
         index: Chunk("", 0, len(data[name]), data[name])
-        for index, name in found.chunk_names()
+        for index, name in ((index, found.chunk_name(index)) for index in np.ndindex(*found.counts))
         if name in data
     }
     return array, found.manifest(chunks, filled=True)
@@ -102,7 +102,7 @@ def placed(value: np.ndarray, chain: list[Any], fill: bytes | None = None) -> Ma
     """An array as version 3 stores it in one chunk, without a place for missing values but by request."""
     held = stored(3, {"chunk_grid": regular(*value.shape), "codecs": chain}, value)
     found = parse_array(held["zarr.json"], 3)
-    ((index, name),) = found.chunk_names()
+    ((index, name),) = ((index, found.chunk_name(index)) for index in np.ndindex(*found.counts))
     data = held[name]
     return Manifest(found.spec, found.chunk_shape, found.codec, {index: Chunk("", 0, len(data), data)}, fill)
 

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
+from ckpt_surgery.core.dtypes import NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import RAW, Chunk, Codec, Manifest, encoding_of, raw_codec
 from ckpt_surgery.core.rewrites.axes import reinterpreted, reshaped, transposed
 from ckpt_surgery.core.rewrites.taking import stacked
-from ckpt_surgery.formats.shared.zarr.described import adopted_metadata
+from ckpt_surgery.formats.shared.zarr.decoding import adopted_metadata
 from ckpt_surgery.formats.shared.zarr.layout import DRIVERS, FILE_NAMES
-from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, NATIVE, parse_array
+from ckpt_surgery.formats.shared.zarr.metadata import EXTENDED, parse_array
 from tests.formats.shared.zarr.codecs import (
     BLOSC,
     CRC,
@@ -146,7 +147,7 @@ def test_what_is_rewritten_is_what_tensorstore_reads(version: Version, metadata:
             np.testing.assert_array_equal(read_back(form, text, found), expected)
 
 
-@pytest.mark.parametrize("name", [*NATIVE, *EXTENDED])
+@pytest.mark.parametrize("name", [*NUMPY_NAMES, *EXTENDED])
 def test_bytes_of_every_dtype_are_described(name: str) -> None:
     spec = ArraySpec((3, 2), dtype(name))
     values = np.arange(6).astype(spec.dtype).reshape(spec.shape)

@@ -9,8 +9,8 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.known import formats
 from ckpt_surgery.formats.opening import encoder
+from ckpt_surgery.formats.plain_files import dtype_problem, metadata_json
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.unsupported import dtype_problem, metadata_json
 
 WRITABLE = [name for name, known in formats().items() if known.writable]
 
