@@ -9,12 +9,11 @@ from pathlib import Path
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.access import name_beside
 from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError, in_one_line
 from ckpt_surgery.core.protocols import Encoder, Output, Sink, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.known import format_named, formats, formats_to_write, part
 from ckpt_surgery.formats.registry import Format, Listing, Selection, SinkOptions
-from ckpt_surgery.storage.failures import one_line
 from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
 from ckpt_surgery.storage.publications import check_published
 
@@ -134,7 +133,7 @@ def _explained(path: str, chosen: Format, error: SourceError) -> SourceError | N
     if other is None:
         return None
     return SourceError(
-        f"{shown(path)} cannot be read as {chosen.name}; it looks like {other.what}: {one_line(error)}",
+        f"{shown(path)} cannot be read as {chosen.name}; it looks like {other.what}: {in_one_line(error)}",
         hint=other.hint,
     )
 

@@ -72,11 +72,6 @@ def about_key(key: Key) -> Iterator[None]:
         raise with_key(key, error) from error
 
 
-def one_line(error: SourceError) -> str:
-    """The problems of an error in one line, without their hints."""
-    return "; ".join(problem.message for problem in error.problems)
-
-
 @contextlib.contextmanager
 def with_path(path: str) -> Iterator[None]:
     """Put a path in front of the problems of every SourceError that is raised inside."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import floordiv
 
 from ckpt_surgery.core.digests import Digests
-from ckpt_surgery.core.errors import Problem, SourceError, UsageError, VerificationError
+from ckpt_surgery.core.errors import Problem, SourceError, UsageError, VerificationError, in_one_line
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.progress import Report
 from ckpt_surgery.core.protocols import Sink
@@ -22,7 +22,7 @@ from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
 from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
 from ckpt_surgery.planner.plan import Plan, Step
 from ckpt_surgery.report.verification import Flaw, VerifiedRun, Verify, flaw_text
-from ckpt_surgery.storage.failures import DAMAGED, one_line
+from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.record_files import record_path
 from ckpt_surgery.storage.views import forget
@@ -196,7 +196,7 @@ def _check_source(step: Step, flaw: Flaw) -> None:
         with opened(chunk.file) as file:
             what = chunk_flaw(step.stored, chunk, file)
     except SourceError as error:
-        what = one_line(error)
+        what = in_one_line(error)
     if what is not None:
         where = f"(in {shown(chunk.file)}, at byte {chunk.offset})"
         raise SourceError(f"{flaw_text(replace(flaw, what=what))} {where}", hint=DAMAGED)

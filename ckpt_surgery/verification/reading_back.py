@@ -18,7 +18,7 @@ from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grid_counts
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.errors import SourceError, in_one_line
 from ckpt_surgery.core.file_states import FileState, change
 from ckpt_surgery.core.leaves import Leaf, read_block
 from ckpt_surgery.core.manifests import Chunk, Manifest
@@ -29,7 +29,6 @@ from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
 from ckpt_surgery.report.values import is_numeric, without_key
 from ckpt_surgery.report.verification import Flaw
-from ckpt_surgery.storage.failures import one_line
 from ckpt_surgery.storage.reading import OpenFile, opened, range_crc, read_ranges
 from ckpt_surgery.storage.samples import state_of
 from ckpt_surgery.system import threads
@@ -169,7 +168,7 @@ class Checker:
                 for group in _near(batch):
                     self._compare_near(file, group, buffer)
         except SourceError as error:
-            self.add(batch[0].key, batch[0].index, one_line(error))
+            self.add(batch[0].key, batch[0].index, in_one_line(error))
 
     def _compare_near(self, file: OpenFile, group: list[ExpectedRange], buffer: memoryview) -> None:
         begin, stop = group[0].chunk.offset, max(span.stop for span in group)
@@ -220,7 +219,7 @@ class Checker:
             with opened(path) as file:
                 now = range_crc(file, 0, file.stat.size if length is None else length)
         except SourceError as error:
-            self.add(None, None, one_line(error))
+            self.add(None, None, in_one_line(error))
             return
         if now != crc:
             self.add(None, None, f"the file {shown(name)}: {_differs(now, crc)}")
@@ -248,7 +247,7 @@ class Checker:
                     elif (flaw := chunk_flaw(leaf.manifest, chunk, file)) is not None:
                         self.add(leaf.key.text, index, flaw)
         except SourceError as error:
-            self.add(leaf.key.text, index, one_line(error))
+            self.add(leaf.key.text, index, in_one_line(error))
 
     def check_grid(self, leaf: Leaf) -> None:
         """Note the first chunk of the grid that has no stored bytes."""
@@ -281,7 +280,7 @@ class Checker:
                 try:
                     now = state_of(os.path.join(directory, file.name), of_objects=True)
                 except SourceError as error:
-                    self.add(None, None, one_line(error))
+                    self.add(None, None, in_one_line(error))
                     continue
                 before = FileState(file.size, file.modified, now.version, file.sample)
                 shared, what = file.how is LinkMode.HARDLINK, change(before, now, times=False)

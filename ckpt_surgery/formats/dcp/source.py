@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.errors import Problem, SourceError
+from ckpt_surgery.core.errors import Problem, SourceError, in_one_line
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, contiguous
 from ckpt_surgery.core.text import shown
@@ -37,7 +37,7 @@ from ckpt_surgery.formats.shared.torch.tree import (
 )
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.zip.members import LOCAL, read_archive
-from ckpt_surgery.storage.failures import damaged, one_line, with_key, with_path
+from ckpt_surgery.storage.failures import damaged, with_key, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_directory, real_path
 from ckpt_surgery.storage.paged import PagedFile
 from ckpt_surgery.storage.reading import OpenFile, opened, stat_within
@@ -109,7 +109,7 @@ def _add(contents: DcpContents, entry: Stored, part: StoredPart, saved: Saved, p
             contents.objects[part] = listing = list_leaves(saved, path, "", entry.key)
             leaves = listing.leaves
         except SourceError as error:  # it asks for other things than plain values and tensors
-            why = f"is a Python object that is not read: {one_line(error)[:500]}"
+            why = f"is a Python object that is not read: {in_one_line(error)[:500]}"
             contents.objects[part] = Unreadable(why, RESAVE)
         contents.leaf_room += len(pickle) - len(leaves)
         contents.text_room += TEXT_GAIN * len(pickle) - sum(map(len, leaves))
