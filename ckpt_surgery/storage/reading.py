@@ -170,12 +170,9 @@ def read_file(path: str, most: int | None = None) -> bytes:
         return file.read(0, file.stat.size)
 
 
-def read_pieces(
-    file: OpenFile, offset: int, length: int, buffer: memoryview | None = None
-) -> Iterator[tuple[int, memoryview]]:
+def read_pieces(file: OpenFile, offset: int, length: int) -> Iterator[tuple[int, memoryview]]:
     """The bytes of a range, a buffer full at a time; with the offset of each piece in the range."""
-    if buffer is None:
-        buffer = memoryview(bytearray(min(length, OBJECT_PIECE if urls.is_url(file.path) else PIECE)))
+    buffer = memoryview(bytearray(min(length, OBJECT_PIECE if urls.is_url(file.path) else PIECE)))
     for at in range(0, length, max(1, len(buffer))):
         raise_if_cancelled()
         part = buffer[: length - at]
@@ -183,11 +180,9 @@ def read_pieces(
         yield at, part
 
 
-def range_crc(
-    file: OpenFile, offset: int, length: int, crc: int = 0, buffer: memoryview | None = None
-) -> int:
+def range_crc(file: OpenFile, offset: int, length: int, crc: int = 0) -> int:
     """CRC-32C of a range of a file, continued from that of bytes before."""
-    for _, part in read_pieces(file, offset, length, buffer):
+    for _, part in read_pieces(file, offset, length):
         crc = bytes_crc(part, crc)
     return crc
 
