@@ -99,8 +99,6 @@ _HINTS = {
         'Check that both are on one file system; `link_mode="copy"` works between any two.',
     ),
 }
-OF_WRITING = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO))
-"""Numbers of errors that, where bytes are copied, are those of the file that is written."""
 
 
 def storage_error(what: str, error: OSError) -> StorageError:

@@ -61,11 +61,6 @@ class ObjectJournal:
         """Object that completes the checkpoint: the last document, or else the last data."""
         return list(self.documents or self.waiting)[-1]
 
-    @property
-    def obsolete(self) -> list[str]:
-        """Names of the older checkpoint's objects that are not in the new one."""
-        return [name for name in self.before if name not in self.documents and name not in self.data]
-
 
 def journal_name(run: str) -> str:
     """Name of a run's journal below its destination."""
@@ -89,11 +84,11 @@ def tasks_prefix(run: str) -> str:
 
 def to_bytes(journal: ObjectJournal) -> bytes:
     """Serialize a journal as ASCII, with its documents in base64."""
-    return json.dumps(vars(journal), default=_json).encode("ascii")
 
+    def as_json(value: bytes | frozenset[str]) -> str | list[str]:
+        return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else sorted(value)
 
-def _json(value: bytes | frozenset[str]) -> str | list[str]:
-    return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else sorted(value)
+    return json.dumps(vars(journal), default=as_json).encode("ascii")
 
 
 def from_bytes(content: bytes) -> ObjectJournal | None:

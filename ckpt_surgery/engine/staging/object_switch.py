@@ -16,6 +16,7 @@ from ckpt_surgery.core.errors import DestinationError, SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.object_leftovers import ObjectJournal
 from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.reading import OBJECT_PIECE
 from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Stat, Store, Version
 from ckpt_surgery.system.threads import run_requests
 
@@ -26,11 +27,7 @@ _ENTRIES = (
     "model.safetensors.index.json",
 )
 """Documents without which a checkpoint that has no commit file cannot be opened, the last read first."""
-_PIECE = 16 << 20
-"""Bytes of an object held in memory while it is copied."""
 _MANIFEST = "manifest.ocdbt"
-_DOCUMENTS = 32
-"""Number of documents uploaded at a time."""
 
 
 def marker_of(names: Iterable[str]) -> str | None:
@@ -86,7 +83,7 @@ class Switch:
             documents = {name: data for name, data in journal.documents.items() if name != journal.marker}
             manifests = [name for name in documents if _is_called(name, _MANIFEST)]
             others = [name for name in documents if name not in manifests]
-            run_requests((partial(self._put, name, documents[name]) for name in others), _DOCUMENTS)
+            run_requests((partial(self._put, name, documents[name]) for name in others), 32)
             for name in manifests:
                 self._put(name, documents[name])
             self._confirm()
@@ -96,8 +93,8 @@ class Switch:
 
     def clear(self) -> None:
         """Delete objects that only the older checkpoint had. Raises StorageError."""
-        if self._journal.obsolete:
-            self._store.delete([self._name(name) for name in self._journal.obsolete])
+        kept = {*self._journal.documents, *self._journal.data}
+        self._store.delete([self._name(name) for name in self._journal.before if name not in kept])
 
     def _is_done(self) -> bool:
         """True if the marker exists, and is not the older checkpoint's."""
@@ -145,8 +142,8 @@ class Switch:
             self._store.copy(url, self._name(name))
             return
         with tempfile.NamedTemporaryFile() as file, storage_errors(Path(file.name)):
-            for start in range(0, size, _PIECE):
-                file.write(self._store.read(source, start, min(start + _PIECE, size)))
+            for start in range(0, size, OBJECT_PIECE):
+                file.write(self._store.read(source, start, min(start + OBJECT_PIECE, size)))
             file.flush()
             self._store.upload(self._name(name), Path(file.name))
 

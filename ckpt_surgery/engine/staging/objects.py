@@ -71,7 +71,6 @@ class StoreStage(Staging):
         return {} if self._journal is None else self._journal.before
 
     def opened(self) -> AbstractContextManager[object]:
-        """Context in which the draft's URL can be opened."""
         return registered(scheme_of_draft(self.run), lambda _: self.draft)
 
     def journal(self, worker: str) -> Lines:
@@ -105,7 +104,10 @@ class StoreStage(Staging):
         others = {name: version for name, version in present.items() if name.startswith(inside)}
         around = {name: version for name, version in present.items() if name not in others}
         if others and not (self._replaces is not None and self._replaces.overwrites):
-            raise _exists(f"{self.url}/{inside}".rstrip("/"), bool(notices))
+            error = already_there(shown(f"{self.url}/{inside}".rstrip("/")))
+            for notice in notices:
+                errors.add_sentence(error, notice, hint="Look at it: there may be nothing left to do.")
+            raise error
         self.notices += tuple(notices)
         to_resume = self.choose(left, resume)
         rest = [leftover for leftover in left if leftover is not to_resume]
@@ -264,13 +266,3 @@ def _roll_forward(url: str, lock: ObjectLock, left: Sequence[leftovers.LeftObjec
             notices.append(f"completed {shown(url)}, which a run had begun to publish before it ended")
             forget()
     return notices
-
-
-def _exists(url: str, completed: bool) -> DestinationError:
-    if not completed:
-        return already_there(shown(url))
-    return DestinationError(
-        f"{shown(url)}: exists already: a run had begun to publish it before it ended, and it was completed "
-        "just now",
-        hint="Look at it: there may be nothing left to do. To replace it: `overwrite=True`.",
-    )
