@@ -58,12 +58,9 @@ LONGEST_REPR = 60
 """Limit on the characters of `abridged`."""
 
 
-_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
-
-
 def abridged(value: object) -> str:
     """`repr(value)` without addresses, cut where it is long: for messages about values that a caller gave."""
-    text = _ADDRESS.sub("", repr(value))
+    text = re.sub(" at 0x[0-9A-Fa-f]+", "", repr(value))
     return text if len(text) <= LONGEST_REPR else f"{text[: LONGEST_REPR - 3]}..."
 
 
