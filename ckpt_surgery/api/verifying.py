@@ -28,10 +28,9 @@ from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory, default_workers
-from ckpt_surgery.verification.descriptions import check_descriptions
 from ckpt_surgery.verification.new_checkpoints import arrays_of, recorded_digests
 from ckpt_surgery.verification.reading_back import Checker
-from ckpt_surgery.verification.record import Malformed, Record, add_digests, load_record
+from ckpt_surgery.verification.record import Malformed, Record, add_digests, check_descriptions, load_record
 
 NO_RECORD = "no digests are recorded: values were read, but not compared"
 NO_SAMPLE = "no digests are recorded, so there is nothing to compare a sample with"

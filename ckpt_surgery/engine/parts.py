@@ -29,8 +29,13 @@ import msgspec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.leftovers import remove_tree
-from ckpt_surgery.engine.staging.renaming import rename_atomically
-from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
+from ckpt_surgery.engine.staging.syncing import (
+    interruptibly,
+    rename_atomically,
+    sync_directory,
+    sync_file,
+    sync_tree,
+)
 from ckpt_surgery.engine.tasks import FinishedTask, ShardProgress
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.failures import storage_errors

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.access import name_beside
 from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.errors import SourceError, StorageError, UsageError, in_one_line
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError, in_one_line, name_beside
 from ckpt_surgery.core.protocols import Encoder, Output, Sink, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.known import format_named, formats, formats_to_write, part

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ckpt_surgery.core.access import access_error
-from ckpt_surgery.core.errors import SourceError, StorageError
+from ckpt_surgery.core.errors import SourceError, StorageError, access_error
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.paths import path_text

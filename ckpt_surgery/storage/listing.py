@@ -12,8 +12,7 @@ from stat import S_ISDIR, S_ISREG
 from typing import TypeVar
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.access import access_error
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.errors import SourceError, access_error
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import LINKS, damaged, missing, unreadable

@@ -26,9 +26,15 @@ from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.record_files import record_path
 from ckpt_surgery.storage.views import forget
-from ckpt_surgery.verification.descriptions import DescriptionChecksums, description_checksums
 from ckpt_surgery.verification.reading_back import Checker, ExpectedValues
-from ckpt_surgery.verification.record import UNKNOWN, Record, digests_of, parse_record
+from ckpt_surgery.verification.record import (
+    UNKNOWN,
+    DescriptionChecksums,
+    Record,
+    description_checksums,
+    digests_of,
+    parse_record,
+)
 
 MOST_TOLD = 10
 """Limit on the flaws that an error names."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.access import access_error, name_beside
+from ckpt_surgery.core.errors import access_error, name_beside
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.core.errors import DataError, PlanError, VerificationError
+from ckpt_surgery.core.errors import Code, DataError, PlanError, VerificationError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of

@@ -18,8 +18,14 @@ from ckpt_surgery.engine.staging.checks import check_same, lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
 from ckpt_surgery.engine.staging.life import FileLines, Lines, Staging, still_there
 from ckpt_surgery.engine.staging.locks import FileLock
-from ckpt_surgery.engine.staging.renaming import exchange, move
-from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
+from ckpt_surgery.engine.staging.syncing import (
+    exchange,
+    interruptibly,
+    move,
+    sync_directory,
+    sync_file,
+    sync_tree,
+)
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists, path_text

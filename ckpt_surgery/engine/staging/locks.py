@@ -22,7 +22,7 @@ from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.heartbeat import TRIES, Lock, Sign
 from ckpt_surgery.engine.staging.owners import Note, Owner, note_bytes, parse_note
-from ckpt_surgery.engine.staging.renaming import UNSUPPORTED, rename_atomically
+from ckpt_surgery.engine.staging.syncing import UNSUPPORTED, rename_atomically
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Store, Version
 

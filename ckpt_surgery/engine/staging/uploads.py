@@ -30,12 +30,11 @@ from ckpt_surgery.engine.staging.local import DirectoryStage
 from ckpt_surgery.engine.staging.locks import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.planner.plan import Replacement
-from ckpt_surgery.storage.companion_names import is_companion
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import walk
 from ckpt_surgery.storage.paths import path_text
 from ckpt_surgery.storage.reading import OBJECT_PIECE
-from ckpt_surgery.storage.record_files import beside_text
+from ckpt_surgery.storage.record_files import beside_text, is_companion
 from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, Version, store_of
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.signals import unhindered

@@ -39,8 +39,7 @@ from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.zip.members import LOCAL, read_archive
 from ckpt_surgery.storage.failures import damaged, with_key, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_directory, real_path
-from ckpt_surgery.storage.paged import PagedFile
-from ckpt_surgery.storage.reading import OpenFile, opened, stat_within
+from ckpt_surgery.storage.reading import OpenFile, PagedFile, opened, stat_within
 
 REMEMBERED_BYTES, REMEMBERED = 1024, 4096
 """Pickles of at most so many bytes are read once, and so many of them: chunks of one shape have the same."""

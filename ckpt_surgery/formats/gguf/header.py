@@ -22,8 +22,7 @@ from ckpt_surgery.formats.gguf.blocks import TYPES, TensorType
 from ckpt_surgery.formats.shared.limits import beyond_memory
 from ckpt_surgery.storage.failures import damaged, flawed
 from ckpt_surgery.storage.listing import FileStat
-from ckpt_surgery.storage.paged import PagedFile
-from ckpt_surgery.storage.reading import OpenFile
+from ckpt_surgery.storage.reading import OpenFile, PagedFile
 
 MOST_HEADER_BYTES = 2**26
 """Longest beginning of a file, before the tensors: tokenizers take some ten megabytes of it."""

@@ -18,9 +18,8 @@ from operator import attrgetter
 import google_crc32c
 import numpy as np
 
-from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.errors import Code, PlanError
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shortened, shown
 
 NODE_BYTES = 2**20
