@@ -36,7 +36,7 @@ from ckpt_surgery.engine.staging.syncing import (
     sync_file,
     sync_tree,
 )
-from ckpt_surgery.engine.tasks import FinishedTask, ShardProgress
+from ckpt_surgery.engine.tasks import FinishedTask, ShardProgress, results_of, task_json
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists
@@ -247,7 +247,7 @@ def done_name(head: Head, index: int) -> str:
 def part_of(parts: Parts, head: Head, index: int) -> ShardProgress | None:
     """Read the progress of a finished shard; None if it is unfinished. Raises SourceError for damage."""
     shard = _document(parts, done_name(head, index), tuple[str, tuple[FinishedTask, ...]])
-    return None if shard is None else ShardProgress(shard[0], {one.task: one.result for one in shard[1]})
+    return None if shard is None else ShardProgress(shard[0], results_of(shard[1]))
 
 
 def missing(parts: Parts, head: Head) -> list[int]:
@@ -257,7 +257,7 @@ def missing(parts: Parts, head: Head) -> list[int]:
 
 def part_bytes(part: ShardProgress) -> bytes:
     """The progress of a finished shard as a document."""
-    tasks = [FinishedTask.json_of(number, done) for number, done in part.done.items()]
+    tasks = [task_json(number, done) for number, done in part.done.items()]
     return json.dumps([part.worker, tasks]).encode("ascii")
 
 

@@ -23,14 +23,20 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ByteCounter, Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, TaskResult, Writer
 from ckpt_surgery.engine.staging.life import Lines
-from ckpt_surgery.engine.tasks import FinishedTask, ShardProgress, Task, Written, collect_written, make_tasks
+from ckpt_surgery.engine.tasks import (
+    FinishedTask,
+    ShardProgress,
+    Task,
+    Written,
+    collect_written,
+    make_tasks,
+    results_of,
+    task_json,
+)
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.planner.plan import Plan, at_step
 from ckpt_surgery.system import threads
 from ckpt_surgery.system.threads import batches
-
-HERE = "0"
-"""Name of the single worker of an in-process run."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,8 @@ class Means:
     workers: int
     """Number of threads."""
     progress: Callable[[Progress], None] | None = None
-    name: str = HERE
-    """The worker's name, unique to this attempt."""
+    name: str = "0"
+    """The worker's name, unique to this attempt; by default that of an in-process run's only worker."""
 
 
 def run(
@@ -179,7 +185,7 @@ class Journal:
     def add(self, task: Task, done: TaskResult) -> None:
         """Note a written task, at once or batched with later ones. Raises StorageError."""
         with self._lock:
-            self._pending.append(json.dumps(FinishedTask.json_of(task.number, done)) + "\n")
+            self._pending.append(json.dumps(task_json(task.number, done)) + "\n")
             self._nbytes += task.nbytes
             if self._nbytes >= FLUSH_BYTES:
                 self._write()
@@ -198,10 +204,9 @@ class Journal:
 
 def read_journal(place: Lines) -> dict[int, TaskResult]:
     """Read the finished tasks by number; empty if there is no journal. Raises StorageError."""
-    results: dict[int, TaskResult] = {}
+    tasks: list[FinishedTask] = []
     for line in place.read().splitlines():
         # A line that is damaged, by a power cut for example: the task is done again.
         with suppress(ValueError):
-            finished = msgspec.convert(json.loads(line), FinishedTask)
-            results[finished.task] = finished.result
-    return results
+            tasks.append(msgspec.convert(json.loads(line), FinishedTask))
+    return results_of(tasks)

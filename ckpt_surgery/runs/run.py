@@ -183,7 +183,7 @@ def run_here(request: Request, options: RunOptions) -> Result:
         stage = destination.stage_for(prepared, where)
         with memory_errors("write the checkpoint"), staged(stage, options.resume):
             sink = destination.open_sink(prepared, where, stage.work, record_room(prepared))
-            written = worker.run(prepared.plan, prepared.sources, sink, means, stage.journal(worker.HERE))
+            written = worker.run(prepared.plan, prepared.sources, sink, means, stage.journal(means.name))
             result = verify_and_publish(prepared, sink, stage, written, publishing)
     return finish_result(result, started, str(request.dst), stage.notices)
 
