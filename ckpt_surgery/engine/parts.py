@@ -47,7 +47,6 @@ HEAD = "head.json"
 RESULT = "result"
 COMPLETE = "complete"
 ANEW = "Remove the directory of parts, and run all shards again."
-"""Hint for parts of which nothing can be made."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +122,8 @@ class LocalParts:
 
     def read(self, name: str) -> bytes | None:
         """Read a document; None if it does not exist."""
-        path = self.directory / name
-        with storage_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return path.read_bytes()
+        with storage_errors(self.directory), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return (self.directory / name).read_bytes()
         return None
 
     def put(self, name: str, document: bytes) -> bool:
@@ -264,10 +262,8 @@ def part_bytes(part: ShardProgress) -> bytes:
 def _document(parts: Parts, name: str, form: type[T]) -> T | None:
     """Read a document of this form; None if it does not exist. Raises SourceError for damage."""
     text = parts.read(name)
-    if text is None:
-        return None
     try:
-        return msgspec.convert(json.loads(text), form)
+        return None if text is None else msgspec.convert(json.loads(text), form)
     except ValueError as error:
         problem = f"{shown(f'{parts.place}/{name}')} is damaged ({type(error).__name__})"
         raise SourceError(problem, hint=ANEW) from error

@@ -136,11 +136,10 @@ class UnpublishedStore:
         """Delete objects of this draft; others stay as they are."""
         with self._lock:
             chosen = set(names)
-            for name in chosen & set(self.documents):
+            for name in chosen & self.documents.keys():
                 del self.documents[name]
-            data = chosen & set(self.data)
-            places = [f"{self._prefix}/{self.places[name]}" for name in sorted(data)]
-        self.store.delete(places)
+            data = sorted(chosen & self.data.keys())
+        self.store.delete([f"{self._prefix}/{self.places[name]}" for name in data])
         with self._lock:
             for name in data:
                 del self.data[name], self.places[name]

@@ -42,8 +42,6 @@ CALL_BYTES = 2**26
 """Largest number of bytes per call: cancellation is checked between calls."""
 WHOLE_BYTES = 2**30
 """Largest number of bytes that are read from a file by one call, which copies nothing."""
-
-
 NONE_LISTED: Mapping[str, FileStat] = MappingProxyType({})
 """No files were listed: any version of a file is read."""
 

@@ -26,8 +26,6 @@ POLL = 0.1
 """Longest wait in seconds; signals are handled between two waits."""
 PIECE = 16 << 20
 """Bytes of a file flushed at a time: a process cannot end while a thread waits for the disk."""
-_AND_WAIT = 1 | 2 | 4
-"""Flags of Linux's sync_file_range(2): wait for started writes, start the others, and wait for them."""
 
 
 def interruptibly(work: Callable[[], None], seconds: float = math.inf) -> bool:
@@ -109,8 +107,8 @@ def _write_back(handle: int, file: Path) -> None:
     for start in range(0, size, PIECE):
         raise_if_cancelled()
         range_ = ctypes.c_int64(start), ctypes.c_int64(PIECE)
-        try:
-            system_calls.call("sync_file_range", handle, *range_, ctypes.c_uint(_AND_WAIT), path=file)
+        try:  # the flags: wait for started writes, start the others, and wait for them
+            system_calls.call("sync_file_range", handle, *range_, ctypes.c_uint(1 | 2 | 4), path=file)
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP):
                 raise
@@ -138,9 +136,6 @@ _CALLS = {
 }
 """A system's rename call, its number for the working directory in place of a handle, and its flag for a
 rename that fails if the target exists."""
-_EXCHANGE = 2
-"""The flag of either call by which two names change places."""
-
 UNSUPPORTED = (
     *(errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP),
     *(errno.EPERM, errno.EMLINK, errno.EXDEV),  # where there are no hard links
@@ -151,7 +146,14 @@ UNSUPPORTED = (
 def move(product: Path, destination: Path) -> None:
     """Rename. Raises DestinationError if the destination exists, OSError for other failures."""
     try:
-        _rename_exclusively(product, destination)
+        try:
+            rename_atomically(product, destination)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+            if exists(destination):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+            os.rename(product, destination)  # in two steps where the file system has no such call
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise DestinationError(
@@ -171,19 +173,13 @@ def exchange(product: Path, destination: Path, aside: Path) -> None:
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
-        _exchange_in_steps(product, destination, aside)
-
-
-def _rename_exclusively(source: Path, target: Path) -> None:
-    """Rename if the target does not exist; in two steps if the file system has no such call."""
-    try:
-        rename_atomically(source, target)
-    except OSError as error:
-        if error.errno not in UNSUPPORTED:
+        os.rename(destination, aside)
+        try:
+            os.rename(product, destination)
+        except BaseException:
+            os.rename(aside, destination)
             raise
-        if exists(target):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
-        os.rename(source, target)
+        os.rename(aside, product)
 
 
 def rename_atomically(source: Path, target: Path) -> None:
@@ -207,15 +203,5 @@ def _rename_in_one_step(source: Path, target: Path, exchange: bool = False) -> N
     if sys.platform not in _CALLS:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(target))
     name, here, exclusive = _CALLS[sys.platform]
-    flags = ctypes.c_uint(_EXCHANGE if exchange else exclusive)
+    flags = ctypes.c_uint(2 if exchange else exclusive)  # 2 is the flag of either call for it
     system_calls.call(name, here, os.fsencode(source), here, os.fsencode(target), flags, path=target)
-
-
-def _exchange_in_steps(product: Path, destination: Path, aside: Path) -> None:
-    os.rename(destination, aside)
-    try:
-        os.rename(product, destination)
-    except BaseException:
-        os.rename(aside, destination)
-        raise
-    os.rename(aside, product)
