@@ -27,7 +27,7 @@ from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import changed, missing
-from ckpt_surgery.storage.store import Buffer, ByteRange, Condition, ConditionFailed, Only, Stat, Version
+from ckpt_surgery.storage.store import Buffer, ByteRange, Condition, ConditionFailed, Only, Stat
 
 _CREDENTIALS = (
     "Check the credentials: of S3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, of Google Cloud "
@@ -246,7 +246,7 @@ class ObjectStore:
         """The condition as obstore takes it. Uploads in parts take none, so theirs is checked before."""
         if only is Only.ANY:
             return "overwrite"
-        version = only.version if isinstance(only, Version) else None
+        version = only if isinstance(only, str) else None
         if not parts and (version is None or not self._generations):
             return "create" if version is None else {"e_tag": version}
         meta = self._head(name)

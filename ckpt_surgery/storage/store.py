@@ -44,7 +44,7 @@ class ByteRange:
 
 
 class Only(enum.Enum):
-    """The condition under which an object is written, besides a version that must be there."""
+    """A condition under which an object is written."""
 
     ANY = "any"
     """Whatever is there is replaced."""
@@ -52,14 +52,8 @@ class Only(enum.Enum):
     """Nothing may be there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
-    """The condition that this version is there."""
-
-    version: str
-
-
-Condition = Only | Version
+Condition = Only | str
+"""When an object is written: `Only`, or if this version is there."""
 
 
 class ConditionFailed(SurgeryError):

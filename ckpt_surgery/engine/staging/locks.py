@@ -24,7 +24,7 @@ from ckpt_surgery.engine.staging.heartbeat import TRIES, Lock, Sign
 from ckpt_surgery.engine.staging.owners import Note, Owner, note_bytes, parse_note
 from ckpt_surgery.engine.staging.syncing import UNSUPPORTED, rename_atomically
 from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Store, Version
+from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Store
 
 _GUARD_TRIES = 100
 """Attempts at the guard of a directory that another run holds, a hundredth of a second apart."""
@@ -258,7 +258,7 @@ class ObjectLock(Lock):
         """Rewrite the lock. If another run took it, it is marked as lost."""
         with self._guard:
             for _ in range(TRIES):
-                if self.lost or self._released or self._put(Version(self._version)):
+                if self.lost or self._released or self._put(self._version):
                     return
                 sign = self.read()
                 if sign is None:
@@ -300,7 +300,7 @@ class ObjectLock(Lock):
         return True
 
     def _replace(self, sign: Sign) -> bool:
-        return self._put(Version(str(sign.version)))
+        return self._put(str(sign.version))
 
     def _put(self, only: Condition) -> bool:
         """Write the lock conditionally; False if the condition does not hold.

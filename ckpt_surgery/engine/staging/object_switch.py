@@ -17,7 +17,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.object_leftovers import ObjectJournal
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.reading import OBJECT_PIECE
-from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Stat, Store, Version
+from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Stat, Store
 from ckpt_surgery.system.threads import run_requests
 
 COMMIT_FILE = "commit_success.txt"
@@ -89,7 +89,7 @@ class Switch:
             self._confirm()
             self._commit()
         for name, data in journal.amended.items():
-            self._write(name, data, Version(journal.around[name]))
+            self._write(name, data, journal.around[name])
 
     def clear(self) -> None:
         """Delete objects that only the older checkpoint had. Raises StorageError."""
@@ -130,7 +130,7 @@ class Switch:
             if not self._holds(marker, claim, stat):
                 raise self._changed(marker)
         elif _is_called(marker, COMMIT_FILE):
-            self._write(marker, claim, Version(stat.version))
+            self._write(marker, claim, stat.version)
         self._store.delete([name])
 
     def _bring(self, name: str, place: str) -> None:
@@ -150,7 +150,7 @@ class Switch:
     def _put(self, name: str, data: bytes) -> None:
         before = self._journal.before.get(name)
         there = None if before is None else self._store.stat(self._name(name))
-        self._write(name, data, Only.ABSENT if there is None else Version(before or ""))
+        self._write(name, data, Only.ABSENT if there is None else before or "")
 
     def _commit(self) -> None:
         marker = self._journal.marker

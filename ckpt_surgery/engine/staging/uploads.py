@@ -35,7 +35,7 @@ from ckpt_surgery.storage.listing import walk
 from ckpt_surgery.storage.paths import path_text
 from ckpt_surgery.storage.reading import OBJECT_PIECE
 from ckpt_surgery.storage.record_files import beside_text, is_companion
-from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, Version, store_of
+from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, store_of
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.signals import unhindered
 from ckpt_surgery.system.threads import run_requests
@@ -146,7 +146,7 @@ class FileUpload(Upload):
         if (now and now.version) != (before and before.version):
             raise self._changed()
         with self.record_replaced(self._store, beside_text(self._name)):
-            only = Only.ABSENT if before is None else Version(before.version)
+            only = Only.ABSENT if before is None else before.version
             try:
                 run_requests([partial(self._store.upload, self._name, self.output, only)])
                 self.published = True
