@@ -311,15 +311,15 @@ _HINTS = {
 }
 
 
-def access_error(path: str, error: OSError, action: str = "read") -> StorageError | None:
+def access_error(path: str, error: OSError) -> StorageError | None:
     """Make a StorageError of a refusal by the operating system; None if there is simply no such file.
 
-    `action`: the participle in `PATH cannot be …`. An error without an errno is not from the system.
+    An error without an errno is not from the system.
     """
     if error.errno is None or error.errno in FLAWS:
         return None
     other = "The system refuses it, whatever the file holds: try again, or take another copy."
-    message = f"{shown(path)} cannot be {action}: {error.strerror}"
+    message = f"{shown(path)} cannot be read: {error.strerror}"
     return StorageError(message, hint=_HINTS.get(error.errno, other))
 
 

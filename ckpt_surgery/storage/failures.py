@@ -23,16 +23,11 @@ DAMAGED = "The checkpoint is damaged or incomplete; take another copy."
 LINKS = "Check what it is, and where its symbolic links lead."
 
 
-def unreadable(path: str, error: OSError, action: str = "read") -> SourceError | StorageError:
-    """The error to raise where the system refuses to open, read or list what a checkpoint consists of.
-
-    `action`: the participle in `PATH cannot be …`.
-    """
-    refused = access_error(path, error, action)
-    if refused is not None:
-        return refused
+def unreadable(path: str, error: OSError) -> SourceError | StorageError:
+    """The error to raise where the system refuses to open, read or list what a checkpoint consists of."""
     hint = DAMAGED if isinstance(error, FileNotFoundError | NotADirectoryError) else LINKS
-    return SourceError(f"{shown(path)} cannot be {action}: {error.strerror or error}", hint=hint)
+    missing = SourceError(f"{shown(path)} cannot be read: {error.strerror or error}", hint=hint)
+    return access_error(path, error) or missing
 
 
 def damaged(what: str, hint: str = DAMAGED) -> SourceError:

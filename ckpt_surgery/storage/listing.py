@@ -210,7 +210,7 @@ def _entries(directory: str) -> list["os.DirEntry[str]"]:
         with os.scandir(directory) as entries:
             return list(entries)
     except OSError as error:
-        raise unreadable(directory, error, "listed") from error
+        raise unreadable(directory, error) from error
 
 
 def _leads_to_directory(entry: "os.DirEntry[str]") -> bool:

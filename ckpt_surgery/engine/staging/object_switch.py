@@ -83,7 +83,7 @@ class Switch:
             documents = {name: data for name, data in journal.documents.items() if name != journal.marker}
             manifests = [name for name in documents if _is_called(name, _MANIFEST)]
             others = [name for name in documents if name not in manifests]
-            run_requests((partial(self._put, name, documents[name]) for name in others), 32)
+            run_requests(partial(self._put, name, documents[name]) for name in others)
             for name in manifests:
                 self._put(name, documents[name])
             self._confirm()
