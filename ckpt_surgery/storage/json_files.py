@@ -75,8 +75,4 @@ def _finite(text: str) -> float:
     return value
 
 
-_STRICT: dict[str, Any] = {
-    "object_pairs_hook": _distinct,
-    "parse_constant": _finite,
-    "parse_float": _finite,
-}
+_STRICT: dict[str, Any] = {"object_pairs_hook": _distinct, "parse_constant": _finite, "parse_float": _finite}

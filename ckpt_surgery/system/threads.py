@@ -110,10 +110,7 @@ def _end(active: _Active, stop: threading.Event) -> None:
 
 
 def batches(
-    items: Iterable[T],
-    nbytes: Callable[[T], int],
-    most: float = MOST_TOGETHER,
-    room: int = BYTES_TOGETHER,
+    items: Iterable[T], nbytes: Callable[[T], int], most: float = MOST_TOGETHER, room: int = BYTES_TOGETHER
 ) -> Iterator[list[T]]:
     """Group consecutive items up to a number of items and of bytes; a larger item stays alone.
 

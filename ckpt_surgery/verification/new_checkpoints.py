@@ -39,7 +39,6 @@ from ckpt_surgery.verification.record import (
 MOST_TOLD = 10
 """Limit on the flaws that an error names."""
 HINT = "Nothing was published. Run again; if it happens twice, test the memory and the disk of this machine."
-OF_SHARD = "The shard counts as not done. Run it again; if it happens twice, test the memory and the disk."
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,8 @@ def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task]
             values.append(ExpectedValues(step.leaf, task.region, index, crc))
     read = lambda cell: writer.read(outputs[cell.leaf.key.text], cell.region)  # noqa: E731
     checker.compare_values(read, values, lambda group: max(cell.nbytes for cell in group))
-    _raise(checker.flaws, plan, OF_SHARD)
+    again = "The shard counts as not done. Run it again; if it happens twice, test the memory and the disk."
+    _raise(checker.flaws, plan, again)
 
 
 def arrays_of(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:

@@ -6,7 +6,6 @@ checksums of a leaf are one text: eight hexadecimal digits for each region of th
 
 import itertools
 import json
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -308,7 +307,11 @@ def parse_record(text: str) -> Record:
             raise Malformed("its checksum is not that of its text")
         grids = {entry["key"]: _grid(entry) for entry in document["leaves"]}
         files = tuple(map(_file, document["files"]))
-        structure = _structure(document["structure"]) if document["version"] == VERSION else UNKNOWN
+        structure, described = UNKNOWN, document["structure"]
+        if document["version"] == VERSION:
+            listed = described["documents"].items()
+            documents = {str(name): (_integer(length), int(crc, 16)) for name, (length, crc) in listed}
+            structure = DescriptionChecksums(_crc(described["crc32c"]), documents)
         companions = tuple(
             CopiedSidecar(str(file["name"]), _integer(file["size"]), int(file["crc32c"], 16))
             for file in document.get("companions", ())
@@ -323,12 +326,6 @@ def _grid(entry: Mapping[str, Any]) -> tuple[Shape, bool, str]:
     if of not in ("values", "stored") or not isinstance(crcs, str) or not all(n > 0 for n in grid):
         raise ValueError(f"the entry of {entry['key']!r}")
     return grid, of == "values", crcs
-
-
-def _structure(entry: Mapping[str, Any]) -> DescriptionChecksums:
-    listed = entry["documents"].items()
-    documents = {str(name): (_integer(length), int(crc, 16)) for name, (length, crc) in listed}
-    return DescriptionChecksums(_crc(entry["crc32c"]), documents)
 
 
 def _file(entry: Mapping[str, Any]) -> AdoptedFile:
@@ -351,12 +348,9 @@ def digests_of(grid: Shape, of_values: bool, crcs: str, shape: Shape) -> Digests
     """Parse the checksums of an array; None if they belong to another shape."""
     if len(grid) != len(shape):
         return None
-    counts = grid_counts(shape, grid)
     texts = [crcs[at : at + DIGITS] for at in range(0, len(crcs), DIGITS)]
-    if len(texts) != math.prod(counts):
-        return None
-    entries = zip(_indices(counts), texts, strict=True)
-    try:
+    entries = zip(_indices(grid_counts(shape, grid)), texts, strict=True)
+    try:  # a ValueError: it is no number, or their count is another
         return Digests(grid, of_values, {index: int(text, 16) for index, text in entries if text != NONE})
     except ValueError:
         return None
