@@ -253,10 +253,10 @@ def missing(parts: Parts, head: Head) -> list[int]:
     return [index for index in range(head.count) if parts.read(done_name(head, index)) is None]
 
 
-def part_bytes(part: ShardProgress) -> bytes:
-    """The progress of a finished shard as a document."""
+def put_part(parts: Parts, head: Head, index: int, part: ShardProgress) -> bool:
+    """Add the progress of a finished shard; False if another attempt was faster."""
     tasks = [task_json(number, done) for number, done in part.done.items()]
-    return json.dumps([part.worker, tasks]).encode("ascii")
+    return parts.put(done_name(head, index), json.dumps([part.worker, tasks]).encode("ascii"))
 
 
 def _document(parts: Parts, name: str, form: type[T]) -> T | None:

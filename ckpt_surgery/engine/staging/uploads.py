@@ -56,8 +56,6 @@ class Upload(DirectoryStage):
         """`nbytes`: bytes that will be written."""
         self._spool = spool_of(url)
         self._nbytes = nbytes
-        self._made = False
-        """True once the directory is known to be this user's."""
         super().__init__(self._spool / os.path.basename(url), lock, one_file, identity)
         self.called = shown(url)
 
@@ -71,7 +69,6 @@ class Upload(DirectoryStage):
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
             problem = f"{path_text(self._spool)} is not a directory that only this user may use"
             raise StorageError(problem, hint="Remove it, or set TMPDIR to a directory of yours.")
-        self._made = True
         super().begin(resume)
         if not self.resumed:
             check_space(self.destination, self._nbytes)
@@ -79,9 +76,8 @@ class Upload(DirectoryStage):
     def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
         """As on a disk."""
         left = super().remove(keep, quickly)
-        with contextlib.suppress(OSError):  # what is kept to be resumed is in it
-            if self._made:
-                os.rmdir(self._spool)
+        with contextlib.suppress(OSError):  # what is kept to be resumed is in it, or it is another user's
+            os.rmdir(self._spool)
         return left
 
     @contextlib.contextmanager
@@ -197,12 +193,7 @@ class DirectoryUpload(Upload):
     def begin(self, resume: bool) -> None:
         """Prepare the destination, and create the local directory."""
         self._target.begin(False)
-        self._hand_on_notices()
         super().begin(resume)
-
-    def _hand_on_notices(self) -> None:
-        self.notices += self._target.notices
-        self._target.notices = ()
 
     def renew(self) -> None:
         self._target.renew()
@@ -243,7 +234,7 @@ class DirectoryUpload(Upload):
                     target.publish_last(partial(draft.upload, last, files[last], Only.ABSENT))
         finally:
             self.published = target.published
-            self._hand_on_notices()
+            self.notices += target.notices
 
 
 def _is_document(name: str, size: int) -> bool:
