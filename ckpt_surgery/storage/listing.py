@@ -6,10 +6,11 @@ A path is a text that may also be the URL of an object store: see `views`. Store
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from stat import S_ISDIR, S_ISREG
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SourceError, access_error
@@ -37,8 +38,7 @@ class FileStat:
     """Version of an object, which reads of it name; empty for files."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryNames:
+class DirectoryNames(NamedTuple):
     """The names in one directory, sorted."""
 
     files: Sequence[str]
@@ -85,14 +85,12 @@ def has_entry(path: str) -> bool:
 
 def _status(path: str, follow: bool = True) -> os.stat_result | None:
     """Status of a path; None if nothing is there."""
-    try:
-        return os.stat(path, follow_symlinks=follow)
-    except OSError as error:
-        refused = access_error(path, error)
-        if refused is not None:
-            raise refused from error
-    except ValueError:  # a NUL, which no name has
-        pass
+    with suppress(ValueError):  # a NUL, which no name has
+        try:
+            return os.stat(path, follow_symlinks=follow)
+        except OSError as error:
+            if (refused := access_error(path, error)) is not None:
+                raise refused from error
     return None
 
 
@@ -153,8 +151,8 @@ def domain_of(status: os.stat_result) -> str:
 
 def names_in(directory: str) -> list[str]:
     """Names in a directory, sorted."""
-    names = directory_names(directory)
-    return sorted({*names.files, *names.directories})
+    files, directories = directory_names(directory)
+    return sorted({*files, *directories})
 
 
 def directory_names(directory: str) -> DirectoryNames:
