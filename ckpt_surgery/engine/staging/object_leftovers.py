@@ -151,15 +151,12 @@ def examine(store: Store, prefix: str) -> tuple[Mapping[str, Stat], Sequence[Lef
 def _own_objects(run: str, journal: ObjectJournal | None, objects: Mapping[str, Stat]) -> dict[str, Stat]:
     own, prefix = journal_name(run), own_prefix(run)
     kept = {name: stat for name, stat in objects.items() if name == own or name.startswith(prefix)}
-    if journal is None:
-        return kept
-    until = max(stat.modified for stat in kept.values()) + int(LEASE * 1e9)
-    known = {*journal.before, *journal.around, *journal.adopted}
-    return kept | {
-        name: stat
-        for name, stat in objects.items()
-        if name not in known and not name.startswith(OWN) and stat.modified <= until
-    }
+    if journal is not None:
+        until = max(stat.modified for stat in kept.values()) + int(LEASE * 1e9)
+        known = {*journal.before, *journal.around, *journal.adopted}
+        others = ((name, stat) for name, stat in objects.items() if stat.modified <= until)
+        kept |= {name: stat for name, stat in others if name not in known and not name.startswith(OWN)}
+    return kept
 
 
 def remove(store: Store, prefix: str, run: str, objects: Collection[str]) -> None:
@@ -180,9 +177,8 @@ def remove(store: Store, prefix: str, run: str, objects: Collection[str]) -> Non
 
 def clear(store: Store, prefix: str, leftovers: Sequence[LeftObjects]) -> list[str]:
     """Remove leftovers of runs that never published. Returns a sentence for each. Raises StorageError."""
-    notices, where = [], shown(f"{store.url}/{prefix}")
+    where, rest = shown(f"{store.url}/{prefix}"), "which an unfinished run left behind"
     for leftover in leftovers:
         remove(store, prefix, leftover.run, list(leftover.objects))
-        count = number_of(len(leftover.objects), "object")
-        notices.append(f"removed {count} below {where}, which an unfinished run left behind")
-    return notices
+    counts = (number_of(len(leftover.objects), "object") for leftover in leftovers)
+    return [f"removed {count} below {where}, {rest}" for count in counts]

@@ -80,12 +80,12 @@ class Switch:
             self._retire()
             waiting = ((name, at) for name, at in journal.waiting.items() if name != journal.marker)
             run_requests(partial(self._bring, name, at) for name, at in waiting)
-            documents = {name: data for name, data in journal.documents.items() if name != journal.marker}
+            documents = [name for name in journal.documents if name != journal.marker]
             manifests = [name for name in documents if _is_called(name, _MANIFEST)]
             others = [name for name in documents if name not in manifests]
-            run_requests(partial(self._put, name, documents[name]) for name in others)
+            run_requests(partial(self._put, name, journal.documents[name]) for name in others)
             for name in manifests:
-                self._put(name, documents[name])
+                self._put(name, journal.documents[name])
             self._confirm()
             self._commit()
         for name, data in journal.amended.items():
@@ -121,8 +121,7 @@ class Switch:
             old = [name for name, stat in stats.items() if stat is not None and stat.version == before[name]]
             self._store.delete([self._name(name) for name in old])
             return
-        name = self._name(marker)
-        stat = self._store.stat(name)
+        stat = self._store.stat(self._name(marker))
         if stat is None:
             return
         claim = f"replaced by {self._journal.run}\n".encode("ascii")
@@ -131,7 +130,7 @@ class Switch:
                 raise self._changed(marker)
         elif _is_called(marker, COMMIT_FILE):
             self._write(marker, claim, stat.version)
-        self._store.delete([name])
+        self._store.delete([self._name(marker)])
 
     def _bring(self, name: str, place: str) -> None:
         """Copy data to its final name, within the store if it can, else through a temporary file."""
