@@ -82,7 +82,7 @@ def work(
     """
     earlier = {} if journal is None else read_journal(journal)
     writer = sink.attach(means.name)
-    notes = None if journal is None else Journal(journal, writer.flush)
+    notes = Journal(journal, writer.flush)
     finished: dict[int, TaskResult] = {}
     count = ByteCounter(sum(task.nbytes for task in tasks), means.progress)
     worker = _Worker(plan, sources, sink, writer, means.memory)
@@ -94,7 +94,7 @@ def work(
             finished[task.number] = done
             count.add(task.nbytes)
             # Links are made anew: nothing of them can be checked.
-            if notes is not None and (done.chunks or done.crc is not None) and done != known:
+            if (done.chunks or done.crc is not None) and done != known:
                 notes.add(task, done)
 
     def working_set(batch: Sequence[Task]) -> int:
@@ -104,13 +104,11 @@ def work(
     try:
         threads.run_all(do, together, working_set, means.memory, means.workers)
     except Interrupted:
-        if notes is not None:
+        if journal is not None:
             notes.close()
         raise
     # What is verified and published next may be interrupted too, and a run may be resumed from there.
-    if notes is not None:
-        notes.close()
-    writer.flush()
+    notes.close()
     return ShardProgress(means.name, finished)
 
 
@@ -174,8 +172,8 @@ FLUSH_BYTES = 64 << 20
 class Journal:
     """Notes finished tasks. Safe to use from several threads."""
 
-    def __init__(self, place: Lines, flush: Callable[[], None]):
-        """`flush`: writes everything so far to the files before it returns."""
+    def __init__(self, place: Lines | None, flush: Callable[[], None]):
+        """`place`: None if nothing is noted. `flush`: writes everything to the files before it returns."""
         self._place = place
         self._flush = flush
         self._pending: list[str] = []
@@ -184,6 +182,8 @@ class Journal:
 
     def add(self, task: Task, done: TaskResult) -> None:
         """Note a written task, at once or batched with later ones. Raises StorageError."""
+        if self._place is None:
+            return
         with self._lock:
             self._pending.append(json.dumps(task_json(task.number, done)) + "\n")
             self._nbytes += task.nbytes
@@ -198,7 +198,7 @@ class Journal:
     def _write(self) -> None:
         lines, self._pending, self._nbytes = self._pending, [], 0
         self._flush()
-        if lines:
+        if lines and self._place is not None:
             self._place.add("".join(lines).encode("ascii"))
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from ckpt_surgery.core.arguments import LinkMode
-from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grid_counts
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grid_counts, ravelled
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
 from ckpt_surgery.core.errors import SourceError, in_one_line
@@ -283,11 +283,10 @@ def stored_range(manifest: Manifest, region: Region) -> Chunk | None:
     cut = next((axis for axis, n in enumerate(shape) if n > 1), len(shape))
     if shape[cut + 1 :] != grid[cut + 1 :]:
         return None
-    start = 0
-    for at, length in zip(inner, grid, strict=True):
-        start = start * length + at
     chunk, itemsize = manifest.chunks[index], manifest.spec.dtype.itemsize
-    return Chunk(chunk.file, chunk.offset + start * itemsize, region.size * itemsize, chunk.inline)
+    return Chunk(
+        chunk.file, chunk.offset + ravelled(inner, grid) * itemsize, region.size * itemsize, chunk.inline
+    )
 
 
 def _by_file(
