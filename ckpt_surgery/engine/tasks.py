@@ -68,8 +68,6 @@ def outputs_of(plan: Plan) -> list[Output]:
 
 UNITS_PER_SHARD = 16
 """Approximate number of units per shard; a unit is a series of consecutive tasks of one output."""
-FILES = 0
-"""The shard that takes all whole files: each is linked, or copied by its store, which costs little."""
 
 
 def shares(plan: Plan, count: int) -> list[list[Task]]:
@@ -80,8 +78,9 @@ def shares(plan: Plan, count: int) -> list[list[Task]]:
     shards: list[list[Task]] = [[] for _ in range(count)]
     by_step: dict[int, list[Task]] = {}
     for task in make_tasks(plan):
+        # One shard takes all whole files: each is linked, or copied by its store, which costs little.
         takes_files = plan.steps[task.step].takes_files
-        (shards[FILES] if takes_files else by_step.setdefault(task.step, [])).append(task)
+        (shards[0] if takes_files else by_step.setdefault(task.step, [])).append(task)
     total = sum(task.nbytes for tasks in by_step.values() for task in tasks)
     room = max(1, total // (count * UNITS_PER_SHARD))
     # A unit has at most `room` bytes, or is one larger task.

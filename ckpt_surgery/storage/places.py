@@ -242,8 +242,7 @@ def open_places(
 
     `mode`: how whole files get there. `replaced`: files that `auto` may hard-link.
     """
-    text = os.fspath(directory)
-    if urls.is_url(text):
+    if urls.is_url(text := os.fspath(directory)):
         return StorePlaces(text)
     return LocalPlaces(Path(text), mode, replaced or SafeToHardlink())
 

@@ -51,8 +51,8 @@ def read_record(file: str) -> str | None:
 
 def put_record(place: PathLike, text: str) -> None:
     """Write a record, in place of the one that is there: at every moment there is one of the two, whole."""
-    if urls.is_url(os.fspath(place)):
-        store, name = store_of(os.fspath(place))
+    if urls.is_url(url := os.fspath(place)):
+        store, name = store_of(url)
         store.put(name, text.encode("ascii"))
         return
     file = Path(place)

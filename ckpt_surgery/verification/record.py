@@ -131,13 +131,11 @@ def _description_crc(source: Source, leaves: Mapping[str, Leaf]) -> int:
     return bytes_crc(json.dumps(document, sort_keys=True, default=repr).encode())
 
 
-SCHEMA = 1
-SEAL = "crc32c"
-"""Member with the checksum of all others."""
+SCHEMA, SEAL = 1, "crc32c"
+"""Version of the record, and its member with the checksum of all others."""
 UNKNOWN = DescriptionChecksums()
-NONE = "--------"
-"""Eight characters in place of a missing checksum of a region."""
-DIGITS = len(NONE)
+NONE, DIGITS = "--------", 8
+"""Characters in place of a missing checksum of a region, and their number."""
 _OF_SOURCE = ("name", "path", "format", "step", "item", "fingerprint")
 SIDECAR_ROOM = 2048
 """Bytes for entries of about twenty config files; a record with more is written beside the checkpoint."""
