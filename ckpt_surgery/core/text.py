@@ -54,8 +54,8 @@ def is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-LONGEST_REPR = 60
-"""Limit on the characters of `abridged`."""
+LONGEST_REPR, LONGEST_BRIEF = 60, 400
+"""Limits on the characters of `abridged` and of `brief`."""
 
 
 def abridged(value: object) -> str:
@@ -70,10 +70,6 @@ def shortened(text: str, most: int) -> str:
         return text
     end = (most - 1) // 2
     return f"{text[: most - 1 - end]}…{text[len(text) - end :]}"
-
-
-LONGEST_BRIEF = 400
-"""Limit on the characters of `brief`."""
 
 
 class _Brief(reprlib.Repr):

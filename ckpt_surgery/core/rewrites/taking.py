@@ -12,10 +12,9 @@ from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
 from ckpt_surgery.core.rewrites.axes import canonical_codec, inserted, replaced, restored
 from ckpt_surgery.core.selections import Positions
 
-MOST_CHUNKS = 2**20
-"""Largest number of chunks in the result of a rewrite that refers to the same chunks repeatedly."""
-MOST_PIECES = 256
-"""Largest number of pieces that a chunk is cut into, each of which becomes a chunk."""
+MOST_CHUNKS, MOST_PIECES = 2**20, 256
+"""Largest number of chunks in the result of a rewrite that refers to the same chunks repeatedly, and of
+pieces that a chunk is cut into, each of which becomes a chunk."""
 
 
 def take_along(manifest: Manifest, axis: int, positions: Positions) -> Manifest | None:
