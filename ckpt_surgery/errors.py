@@ -6,6 +6,7 @@ line. Importing this imports nothing else of the package.
 """
 
 from ckpt_surgery.core.errors import (
+    Code,
     DataError,
     DestinationError,
     FunctionError,
@@ -27,7 +28,6 @@ from ckpt_surgery.core.errors import (
     VerificationError,
     WorkersLost,
 )
-from ckpt_surgery.core.problem_codes import Code
 
 __all__ = [
     "Code",

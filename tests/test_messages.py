@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code
 from tests.support.messages import PAGE, Case, all_cases, prepare, renewed
 
 pytestmark = pytest.mark.each

@@ -10,10 +10,10 @@ from ckpt_surgery.core.arguments import CheckpointLike, PathLike, RecipeLike, ta
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.documents import Versioned
 from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
 from ckpt_surgery.core.text import number_of

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, Problem, RecipeError, UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.request import format_findings

@@ -9,8 +9,7 @@ from typing import Any, Unpack
 from ckpt_surgery.api import applying
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike, takes
-from ckpt_surgery.core.errors import RecipeError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, RecipeError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening

@@ -10,13 +10,12 @@ import numpy as np
 
 from ckpt_surgery.core.arguments import CheckpointLike, Function, RecipeLike, takes
 from ckpt_surgery.core.dtypes import DType
-from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError, UsageError
+from ckpt_surgery.core.errors import Code, PlanError, Problem, SurgeryError, UsageError
+from ckpt_surgery.core.folding import Notice, merged
 from ckpt_surgery.core.keys import nested
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.notices import Notice, merged
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import ProgressLike, Report
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import opening

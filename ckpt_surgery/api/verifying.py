@@ -9,7 +9,7 @@ from dataclasses import replace
 from ckpt_surgery.core.arguments import PathLike, bytes_of, described, one_of
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.digests import Digests
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import SourceError, UsageError, in_one_line
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ProgressLike
@@ -22,17 +22,15 @@ from ckpt_surgery.inputs.opening import choice_at, uint16_at
 from ckpt_surgery.inputs.request import path_of_source
 from ckpt_surgery.report.verification import Depth, Flaw, Verified, VerifiedSample
 from ckpt_surgery.runs.sidecars import edited_sidecars
-from ckpt_surgery.storage.failures import one_line
 from ckpt_surgery.storage.listing import exists, is_directory
 from ckpt_surgery.storage.record_files import put_record, record_path
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory, default_workers
-from ckpt_surgery.verification.descriptions import check_descriptions
 from ckpt_surgery.verification.new_checkpoints import arrays_of, recorded_digests
 from ckpt_surgery.verification.reading_back import Checker
-from ckpt_surgery.verification.record import Malformed, Record, add_digests, load_record
+from ckpt_surgery.verification.record import Malformed, Record, add_digests, check_descriptions, load_record
 
 NO_RECORD = "no digests are recorded: values were read, but not compared"
 NO_SAMPLE = "no digests are recorded, so there is nothing to compare a sample with"
@@ -85,7 +83,7 @@ def verify(
                 source = opening.open_source(place, chosen, step, item)
                 source.leaves()
             except SourceError as error:
-                return Verified(place, depth, chosen or "", 0, 0, 0, (Flaw(None, None, one_line(error)),))
+                return Verified(place, depth, chosen or "", 0, 0, 0, (Flaw(None, None, in_one_line(error)),))
             return _verified(source, depth, means, None if sample is None else (sample, seed))
 
 
@@ -98,7 +96,7 @@ def _verified(source: Source, mode: Depth, means: Means, drawn: tuple[float, int
     except Malformed as error:
         checker.add(None, None, f"the record cannot be used: {shown(str(error))}")
     except SourceError as error:
-        checker.add(None, None, f"the record cannot be read: {one_line(error)}")
+        checker.add(None, None, f"the record cannot be read: {in_one_line(error)}")
     known = {} if record is None else recorded_digests(record, leaves, checker)
     retimed = [] if record is None else _check_against(record, source, mode, checker)
     checker.check_chunks(arrays.values())

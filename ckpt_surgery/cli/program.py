@@ -25,9 +25,8 @@ from ckpt_surgery.cli.parameters.options import global_params, requested_format
 from ckpt_surgery.cli.parameters.paths import RULES, with_rule_inside_keys
 from ckpt_surgery.cli.terminal.console import PUBLISHED, Settings, print_errors, problem_text, problem_texts
 from ckpt_surgery.cli.terminal.streams import guard, unwritten
-from ckpt_surgery.core.errors import AGAIN, GO_ON, Interrupted, Problem, StorageError, SurgeryError
+from ckpt_surgery.core.errors import AGAIN, GO_ON, Code, Interrupted, Problem, StorageError, SurgeryError
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 
 SUMMARIZED = ("plan", "apply", "convert", "merge")

@@ -15,7 +15,6 @@ from ckpt_surgery.core.errors import Problem, UsageError
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
 
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)(b?)\s*", re.IGNORECASE)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,7 +57,8 @@ def parse_size(text: str) -> int:
     if match is None or (match[3] and not (match[2] and match[4])):
         raise ValueError(f"`{text}` is not a size; write it like 2GiB, 512MiB or 1048576")
     decimal = match[4] and not match[3]
-    size = float(match[1]) * (1000 if decimal else 1024) ** _POWERS[match[2].lower()]
+    power = "kmgt".index(match[2].lower()) + 1 if match[2] else 0
+    size = float(match[1]) * (1000 if decimal else 1024) ** power
     if size < 1:
         raise ValueError(f"`{text}` is less than one byte")
     return int(size)

@@ -43,12 +43,11 @@ _NAMES = (
 _KINDS = {"bool": "b", "int": "i", "uint": "u", "float": "f", "bfloat": "f", "complex": "c"}
 
 
-def _element_type(name: str) -> ElementType:
-    stem, digits = re.findall("([a-z]+)([0-9]*)", name)[0]
-    return ElementType(np.dtype(getattr(ml_dtypes, name, name)), _KINDS[stem], int(digits or 8))
-
-
-ELEMENT_TYPES: Mapping[str, ElementType] = {name: _element_type(name) for name in _NAMES}
+ELEMENT_TYPES: Mapping[str, ElementType] = {
+    name: ElementType(np.dtype(getattr(ml_dtypes, name, name)), _KINDS[stem], int(digits or 8))
+    for name in _NAMES
+    for stem, digits in re.findall("^([a-z]+)([0-9]*)", name)
+}
 """Element types by their names."""
 DTYPES: Mapping[str, DType] = {name: element_type.dtype for name, element_type in ELEMENT_TYPES.items()}
 """Dtypes by their names."""

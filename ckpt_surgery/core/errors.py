@@ -4,12 +4,84 @@ The function that finds a problem says in one sentence what is wrong. The caller
 line and the key adds them. Nothing here prints.
 """
 
+import errno
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import ClassVar, Self
 
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import LONGEST_BRIEF, brief, did_you_mean, shortened, shown
+
+
+class Code(StrEnum):
+    """Kinds of problems. A code is never given to another kind, and never taken away."""
+
+    # The text of a recipe.
+    UNREADABLE = "CS001"
+    YAML = "CS002"
+    YAML_FEATURE = "CS003"
+    UNCLEAR_VALUE = "CS004"
+    REPEATED_FIELD = "CS005"
+
+    # Its fields.
+    UNKNOWN_FIELD = "CS010"
+    MISSING_FIELD = "CS011"
+    WRONG_VALUE = "CS012"
+    FIELDS_DISAGREE = "CS013"
+    NAME = "CS014"
+    UNKNOWN_SOURCE = "CS015"
+    MIRROR = "CS016"
+    SHARDING = "CS017"
+
+    # Its patterns, templates and expressions.
+    PATTERN = "CS020"
+    SLOW_PATTERN = "CS021"
+    INSERTED_PARAM = "CS022"
+    TEMPLATE = "CS023"
+    EXPRESSION = "CS024"
+    UNKNOWN_NAME = "CS025"
+    UNKNOWN_FUNCTION = "CS026"
+    CALL = "CS027"
+    ARGUMENTS = "CS028"
+    NO_ENTRY = "CS029"
+    NO_GROUP = "CS030"
+    PARAM = "CS031"
+    HOOKS = "CS032"
+
+    # A recipe and a checkpoint.
+    CLAIMS_NOTHING = "CS040"
+    UNCLAIMED = "CS041"
+    NOTHING_LEFT = "CS042"
+    SAME_KEY = "CS043"
+    LEAF_AND_CONTAINER = "CS044"
+    ORDER = "CS045"
+    NOT_AN_ARRAY = "CS046"
+    SOURCE_UNUSED = "CS047"
+
+    # A target.
+    NO_TARGET = "CS050"
+    TARGET_MISSING = "CS051"
+    TARGET_MISFIT = "CS052"
+    TARGET_EXTRA = "CS053"
+
+    # A destination, and limits.
+    UNSUITED = "CS060"
+    BUDGET = "CS061"
+    TOO_MUCH = "CS062"
+    CHANGED = "CS063"
+
+    # Whatever else ends a command.
+    USAGE = "CS070"
+    SOURCE = "CS071"
+    DATA = "CS072"
+    NO_MEMORY = "CS073"
+    VERIFICATION = "CS074"
+    DESTINATION = "CS075"
+    STORAGE = "CS076"
+    INTERRUPTED = "CS077"
+    INTERNAL = "CS078"
+
 
 WINDOW = 200
 """Limit on the characters that are shown of a recipe's line with a problem."""
@@ -222,3 +294,41 @@ def add_sentence(failure: BaseException, sentence: str, hint: str | None = None)
 def in_one_line(error: SurgeryError) -> str:
     """The problems of an error in one line, without their hints."""
     return "; ".join(problem.message for problem in error.problems)
+
+
+FLAWS = frozenset(
+    (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO)
+)
+"""errno values that mean: there is no such file, or it is of another kind."""
+
+_DENIED = "Whoever runs this has to be allowed to read it, and to enter the directories above it."
+_DEVICE = "The device that it lies on reports an error: take another copy, and look into the system's log."
+_FILES = "Raise the limit on open files (`ulimit -n`), or read with fewer threads: `workers=1`."
+_HINTS = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), _DENIED),
+    **dict.fromkeys((errno.EIO, errno.ENODEV, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT), _DEVICE),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), _FILES),
+}
+
+
+def access_error(path: str, error: OSError) -> StorageError | None:
+    """Make a StorageError of a refusal by the operating system; None if there is simply no such file.
+
+    An error without an errno is not from the system.
+    """
+    if error.errno is None or error.errno in FLAWS:
+        return None
+    other = "The system refuses it, whatever the file holds: try again, or take another copy."
+    message = f"{shown(path)} cannot be read: {error.strerror}"
+    return StorageError(message, hint=_HINTS.get(error.errno, other))
+
+
+def name_beside(path: str) -> str:
+    """`; did you mean `old`?`, where such a name is beside a path of this machine, else nothing."""
+    directory, name = os.path.split(os.path.abspath(path))
+    stem = os.path.splitext(name)[0]
+    try:
+        alike = [entry for entry in os.listdir(directory) if did_you_mean(stem, [os.path.splitext(entry)[0]])]
+    except OSError:
+        return ""
+    return did_you_mean(name, map(shown, alike))

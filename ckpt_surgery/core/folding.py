@@ -1,5 +1,7 @@
 """Folds keys that differ in indices only into one exact line: `params/layers_{0..47}/mlp/kernel`.
 
+Sentences about such leaves are one sentence, too (`merged`).
+
 The notation: a slot `{0..47}`, `{0,2,5}` or `{00..11}` (as wide as its first number) stands for each of these
 numbers, and several slots in one key stand for every combination. A source beside the key has the same slots
 in the same order, and corresponding numbers belong together: `a_{0..3}` from `b_{1..4}` takes `a_0` from
@@ -11,11 +13,10 @@ Braces and backslashes of a key itself are escaped with a backslash, but for the
 import functools
 import itertools
 import math
-import operator
 import re
 import string
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,13 +29,8 @@ Cells = tuple[str, ...]
 # Longer digit strings are hashes or dates rather than indices; Python also refuses to parse very long ones.
 _MOST_DIGITS = 18
 _NUMBER = re.compile(rf"(?<![0-9])([0-9]{{1,{_MOST_DIGITS}}})(?![0-9])")
-_DIGITS = re.compile("[0-9]+")
-_ZEROS = bytes(ord("0") if chr(code).isdecimal() else code for code in range(256))
-"""Maps each ASCII digit to 0."""
 _MOST_NUMBERS = 12
 """Limit on the numbers of a key that can become slots. Bounds the work that hostile names can cause."""
-_BETWEEN = "\0"
-"""Separates a key from its source in a joined text."""
 _RESERVED = re.compile(r"\\(?!/)|[{}]")
 _LETTERS = string.ascii_lowercase[8:]
 
@@ -95,38 +91,9 @@ def fold(entries: Iterable[ShownKey]) -> list[Fold]:
 
 def _framed(entry: ShownKey) -> tuple[_Frame, Cells]:
     """The texts of a key and its sources without their numbers, and the numbers."""
-    # Nearly all keys have one source at most, and thousands differ in their digits alone.
-    text = _BETWEEN.join((entry.key, *entry.sources[:1]))
-    if len(entry.sources) < 2 and text.isascii():
-        outline = _outline(text.encode().translate(_ZEROS), len(entry.sources))
-        if outline is not None:
-            return outline[0], outline[1](text)
     patterns = [_pattern(entry.key), *_gather(entry.sources)]
-    return _frame(patterns, len(entry.sources)), sum([numbers for _, numbers in patterns], ())
-
-
-def _frame(patterns: Sequence[_Pattern], gathers: int) -> _Frame:
-    return _Frame(tuple([literals for literals, _ in patterns]), gathers)
-
-
-@functools.lru_cache(maxsize=4096)
-def _outline(joined: bytes, sources: int) -> tuple[_Frame, Callable[[str], Cells]] | None:
-    """The frame of keys joined with their sources that differ in their digits alone, and what takes the
-    numbers out of them; None if some of the digits are no numbers.
-    """
-    text = joined.decode("ascii")
-    patterns = [_pattern(part) for part in text.split(_BETWEEN)]
-    digits = list(_DIGITS.finditer(text))
-    if len(patterns) != 1 + sources or len(digits) != sum(len(numbers) for _, numbers in patterns):
-        return None
-    return _frame(patterns, sources), _cut([slice(*match.span()) for match in digits])
-
-
-def _cut(places: Sequence[Any]) -> Callable[[Any], Cells]:
-    """A function that takes the pieces at these places out of a text, or of cells."""
-    if len(places) > 1:
-        return operator.itemgetter(*places)
-    return lambda whole: tuple([whole[place] for place in places])
+    frame = _Frame(tuple([literals for literals, _ in patterns]), len(entry.sources))
+    return frame, sum([numbers for _, numbers in patterns], ())
 
 
 def unfolded(entries: Iterable[ShownKey]) -> list[Fold]:
@@ -199,8 +166,9 @@ def _lines(frame: _Frame, rows: Mapping[Cells, int]) -> Iterator[Fold]:
             continue
         # Every column is constant, free, or in step with a free one.
         steps = {c: dict(zip(columns[b], columns[c], strict=True)) for c, b in leads.items()}
-        of_bases = _cut(bases)
-        members = part if len(bases) == len(columns) else {of_bases(cells): i for cells, i in part.items()}
+        members = part
+        if len(bases) < len(columns):
+            members = {tuple([cells[b] for b in bases]): i for cells, i in part.items()}
         for box in _boxes(list(members)):
             chosen = dict(zip(bases, box, strict=True))
             values = {c: (column[0],) for c, column in enumerate(columns)} | chosen
@@ -302,3 +270,61 @@ def _span(values: Cells) -> str:
 
 def _order(number: str) -> tuple[int, int]:
     return int(number), len(number)
+
+
+FEW = 3
+"""Number of keys that a message names; the others are counted."""
+
+
+@frozen()
+class Notice:
+    """A sentence about one leaf, in parts; without a key it is about something else."""
+
+    before: str
+    key: str | None = None
+    after: str = ""
+    other: str | None = None
+    """A second key, at the end of the sentence."""
+    about: Any = None
+    """Further facts for the caller; hashable. Only notices with equal ones share a sentence."""
+
+
+@frozen()
+class MergedNotice:
+    """A sentence about all leaves that share it."""
+
+    sentence: str
+    first: Notice
+    """The notice about the first of the leaves."""
+    count: int
+    """Number of leaves."""
+
+
+def merged(notices: Iterable[Notice]) -> Iterator[MergedNotice]:
+    """The sentences, each once, in the order of their first leaves."""
+    listed = list(notices)
+    for line in fold([_as_key(notice) for notice in listed]):
+        first = listed[line.first]
+        many = f" ({line.count:,} leaves)" if line.count > 1 else ""
+        named = "" if first.key is None else f"`{line.key}`{many}"
+        other = "".join(f"`{key}`" for key in line.sources)
+        yield MergedNotice(f"{first.before}{named}{first.after}{other}", first, line.count)
+
+
+def _as_key(notice: Notice) -> ShownKey:
+    others = () if notice.other is None else (notice.other,)
+    return ShownKey(notice.key or "", others, (notice.before, notice.key is None, notice.after, notice.about))
+
+
+def sentences(notices: Iterable[Notice]) -> list[str]:
+    """The merged sentences as text."""
+    return [notice.sentence for notice in merged(notices)]
+
+
+def few_keys(keys: Iterable[str], most: int = FEW) -> str:
+    """The first keys in backticks, those that differ in indices as one, and the number of the others."""
+    known = list(dict.fromkeys(keys))
+    lines = fold([ShownKey(key) for key in known])
+    left = len(known) - sum(line.count for line in lines[:most])
+    more = f", and {left:,} more" if left else ""
+    return ", ".join(f"`{line.key}`" for line in lines[:most]) + more

@@ -8,6 +8,7 @@ flat entry; a later run of the same recipe replaces the entry of the earlier one
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -83,10 +84,8 @@ def history_entry(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Read the history from custom metadata, parsed where it is JSON text; malformed parts are left out."""
     record = metadata.get(RECORD)
     if isinstance(record, str):
-        try:
+        with suppress(ValueError, RecursionError):
             record = json.loads(record)
-        except (ValueError, RecursionError):
-            return {}
     kept = record if isinstance(record, dict) else {}
     return {name: kept[name] for name in (RECIPES, CONFIG) if isinstance(kept.get(name), dict)}
 

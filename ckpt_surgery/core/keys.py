@@ -9,11 +9,8 @@ from typing import Any
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.text import shown
 
-SEPARATOR = "/"
-"""Separates the components of a key in its text."""
-
-ESCAPED = rf"\{SEPARATOR}"
-"""Printed form of a separator inside a component."""
+SEPARATOR, ESCAPED = "/", r"\/"
+"""What separates the components of a key in its text, and its printed form inside a component."""
 
 
 @frozen()

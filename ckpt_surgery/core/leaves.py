@@ -102,10 +102,6 @@ class Leaf:
         return leaf_repr("Leaf", self.key.text, f"{self.kind.value}{about} {self.spec}")
 
 
-READ_BYTES = 32 << 20
-"""Largest number of bytes of one leaf that are read at once, unless a single chunk is larger."""
-
-
 def read_regions(leaf: Leaf, memory: int) -> Iterator[Region]:
     """Disjoint regions that cover the leaf; each has at most an eighth of `memory` bytes, or is one chunk."""
     assert leaf.spec is not None, "only leaves with an array are read"
@@ -113,10 +109,10 @@ def read_regions(leaf: Leaf, memory: int) -> Iterator[Region]:
 
 
 def read_block(leaf: Leaf, memory: int) -> Shape:
-    """The shape of the regions of `read_regions`."""
+    """The shape of the regions of `read_regions`: of at most 32 MiB, unless a single chunk is larger."""
     assert leaf.spec is not None
     unit: Shape = (1,) * leaf.spec.ndim  # one element if none is encoded
     if leaf.manifest is not None and leaf.manifest.codec.name != "raw":
         unit = leaf.manifest.chunk_shape
     unit = tuple(min(length, max(1, n)) for length, n in zip(unit, leaf.spec.shape, strict=True))
-    return grown(unit, leaf.spec.shape, min(READ_BYTES, memory // 8) // leaf.spec.dtype.itemsize)
+    return grown(unit, leaf.spec.shape, min(32 << 20, memory // 8) // leaf.spec.dtype.itemsize)

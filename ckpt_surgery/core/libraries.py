@@ -27,19 +27,15 @@ def report_missing(library: str, need: str) -> Iterator[None]:
     try:
         yield
     except (ImportError, RuntimeError) as error:  # RuntimeError: versions of jax and jaxlib that do not fit
-        missing = isinstance(error, ModuleNotFoundError) and _root(error) == library
+        missing = isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == library
         state = "is not installed" if missing else f"cannot be imported: {shown(str(error))}"
         raise MissingLibraryError(f"{need}, which {state}", hint=how_to_install(library)) from error
 
 
 def install_hint(error: BaseException) -> str | None:
     """The hint for code of the user that failed to import one of these libraries; None for other errors."""
-    root = _root(error) if isinstance(error, ModuleNotFoundError) else ""
+    root = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     return how_to_install(root) if root in PACKAGES else None
-
-
-def _root(error: ImportError) -> str:
-    return (error.name or "").partition(".")[0]
 
 
 def how_to_install(library: str) -> str:

@@ -45,9 +45,6 @@ RAW = encoding_of([bytes_codec("little")])
 BIG = encoding_of([bytes_codec("big")])
 """The encoding of uncompressed big-endian chunks."""
 
-_QUANTIZED = '[{"quantized":'
-_LITTLE, _BIG = (encoding_of([bytes_codec(endian)]).removesuffix("]") for endian in ("little", "big"))
-
 
 @dataclass(frozen=True)
 class Codec:
@@ -73,12 +70,12 @@ class Codec:
     @property
     def little(self) -> bool:
         """Whether little-endian elements are encoded, which can be decoded as another dtype."""
-        return self.encoding.startswith(_LITTLE)
+        return self.encoding.startswith(RAW.removesuffix("]"))
 
     @property
     def big(self) -> bool:
         """Whether big-endian elements are encoded."""
-        return self.encoding.startswith(_BIG)
+        return self.encoding.startswith(BIG.removesuffix("]"))
 
     @property
     def bytewise(self) -> bool:
@@ -88,7 +85,7 @@ class Codec:
     @property
     def quantized(self) -> bool:
         """Whether elements are computed from blocks of a type that no array in memory has: the `name`."""
-        return self.encoding.startswith(_QUANTIZED)
+        return self.encoding.startswith('[{"quantized":')
 
     @property
     def order(self) -> str:
@@ -119,8 +116,6 @@ def long_axes(chunk_shape: Shape, codec: Codec) -> tuple[int, ...]:
 
 RANGED_BYTES = 1 << 20
 """Raw chunks of at least this size in bytes are read in parts."""
-
-
 PART_BYTES = ("bool", "int2", "int4", "uint2", "uint4", "float4_e2m1fn")
 """Names of dtypes for which not every byte is a valid value."""
 

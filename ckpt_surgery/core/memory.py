@@ -7,11 +7,6 @@ from contextlib import contextmanager
 from ckpt_surgery.core.errors import OutOfMemoryError
 from ckpt_surgery.core.text import bytes_text, shown
 
-NO_THREAD = "can't start new thread"
-"""The text of the RuntimeError that Python raises where the system starts no further thread."""
-NO_EXCEPTION = "error return without exception set"
-"""The text of the SystemError that CPython raises where no memory is left for the exception of an error."""
-
 
 @contextmanager
 def without_collection() -> Iterator[None]:
@@ -29,15 +24,16 @@ def without_collection() -> Iterator[None]:
 def memory_errors(action: str, budget: int | None = None) -> Iterator[None]:
     """Turn MemoryError into OutOfMemoryError. It says what there was not enough memory to do: `action`.
 
-    A thread that cannot be started is such an error too: the system has no memory for its stack. So is an
-    error for whose exception no memory is left.
+    A thread that cannot be started (RuntimeError) is such an error too: the system has no memory for its
+    stack. So is an error for whose exception no memory is left (SystemError).
 
     `budget`: bytes that the run may use, where a budget decides how much is done at a time.
     """
     try:
         yield
     except (MemoryError, RuntimeError, SystemError) as error:
-        if not isinstance(error, MemoryError) and str(error) not in (NO_THREAD, NO_EXCEPTION):
+        of_python = ("can't start new thread", "error return without exception set")
+        if not isinstance(error, MemoryError) and str(error) not in of_python:
             raise
         asked = f" ({shown(str(error))})" if str(error) else ""  # NumPy says for which array
         limit, lower = "", ""

@@ -20,14 +20,12 @@ STATES = frozenset({"opt_state", "opt_states", "optimizer_state"})
 """Components of keys below which optimizers keep their states."""
 DICTS = frozenset({"inner_states"})
 """Containers of Optax that are dicts whatever their keys are: those of `optax.multi_transform` are labels."""
-NONE, DICT = "None", "Dict"
-
 Path = tuple[str, ...]
 
 
 def as_state_dict(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
     """The leaves of an Orbax checkpoint as Flax restores them: None within an optimizer's state is `{}`."""
-    return _with_empty(leaves, NONE, DICT)
+    return _with_empty(leaves, "None", "Dict")
 
 
 def as_containers(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
@@ -42,7 +40,7 @@ def as_containers(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
         key = leaf.key
         sequences = tuple(is_index or key.names[:i] in lists for i, is_index in enumerate(key.sequences))
         known[text] = replace(leaf, key=Key(key.names, sequences))
-    return _with_empty(known, DICT, NONE)
+    return _with_empty(known, "Dict", "None")
 
 
 def _with_empty(leaves: Mapping[str, Leaf], old: str, new: str) -> dict[str, Leaf]:

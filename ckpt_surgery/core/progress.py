@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.text import bytes_text, whole_seconds_text
 
-WRITING = "writing"
-CHECKING = "checking"
-"""Reading back what was written, or computing everything once before `donate` deletes arrays."""
-READING = "reading"
+WRITING, CHECKING, READING = "writing", "checking", "reading"
 
 
 @dataclass(frozen=True)

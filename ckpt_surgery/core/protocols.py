@@ -52,15 +52,12 @@ class Source(Protocol):
 
     def leaves(self) -> Mapping[str, Leaf]:
         """Leaves by the text of their keys, in the checkpoint's own order. Reads no array."""
-        ...
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of one region."""
-        ...
 
     def files(self) -> Iterable[str]:
         """Paths of the files that the checkpoint consists of; some of them can be missing."""
-        ...
 
     def fingerprint(self) -> str:
         """A text that changes whenever the checkpoint's files change, made from their names, sizes and times.
@@ -68,7 +65,6 @@ class Source(Protocol):
         It depends on neither the checkpoint's path nor the process, so saved plans recognize their sources by
         it.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -135,7 +131,6 @@ class KeepingSink(Protocol):
     @property
     def record_directory(self) -> Path:
         """Directory of the record, which exists once the sink has finished."""
-        ...
 
 
 class Linkable(enum.Enum):
@@ -247,11 +242,9 @@ class Encoder(Protocol):
         An empty list means that it can hold them. The leaves are a tree: no key is both a leaf and a
         container. Empty nodes are passed only to formats that hold them.
         """
-        ...
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         """Whether these stored bytes can become the leaf without being decoded."""
-        ...
 
     def grid(self, leaf: Leaf, wanted: Shape) -> Shape:
         """The chunk shape nearest to `wanted` whose chunks can be written independently of each other.
@@ -277,14 +270,12 @@ class Writer(Protocol):
         `known` are checksums of chunks that an earlier process copied, as `TaskResult.chunks` has them: a
         chunk whose bytes are there and have its checksum is not copied again.
         """
-        ...
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
         """Write one region, which consists of whole chunks of the output's grid.
 
         `block` has the region's shape and the leaf's dtype, and must not change before `flush` returns.
         """
-        ...
 
     def read(self, output: Output, region: Region) -> np.ndarray:
         """The elements of a region that a writer of this name wrote, perhaps in an earlier process.
@@ -292,21 +283,18 @@ class Writer(Protocol):
         The region consists of whole chunks of the output's grid. Raises SurgeryError where they are
         not there.
         """
-        ...
 
     def flush(self) -> None:
         """Hand everything written so far to the system: killing the process loses none of it.
 
         Publication synchronizes the files with the disk.
         """
-        ...
 
     def files(self, output: Output, region: Region) -> Iterable[str]:
         """Files that hold a region that this writer wrote or adopted, or directories of its own.
 
         A shard synchronizes them, and nothing of other writers, with the disk. None in an object store.
         """
-        ...
 
 
 class Sink(Protocol):
@@ -324,7 +312,6 @@ class Sink(Protocol):
 
         Repeated after a crash, it keeps what writers have written.
         """
-        ...
 
     def attach(self, worker: str) -> Writer:
         """A writer of this name, also for a worker that was killed and begins again.
@@ -332,7 +319,6 @@ class Sink(Protocol):
         Names consist of letters, digits and `_`. Workers with different names write different chunks, or the
         same ones with the same bytes, where a task was done twice.
         """
-        ...
 
     def finish(self, workers: Sequence[str]) -> None:
         """Complete the checkpoint from what these workers flushed: indexes, metadata, commit files.
@@ -341,7 +327,6 @@ class Sink(Protocol):
 
         Whether every element was written is the engine's responsibility, so formats do not check it.
         """
-        ...
 
     def record(self, text: str) -> bool:
         """Put the record of how the checkpoint was made, which is ASCII, into it; called after `finish`.
@@ -349,4 +334,3 @@ class Sink(Protocol):
         It can be repeated, and replaces the earlier record. Returns False, and does nothing, where the format
         has no place for it.
         """
-        ...

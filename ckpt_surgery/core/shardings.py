@@ -25,24 +25,17 @@ def named_sharding(
     """
     lengths = tuple(mesh.values())
     types = ["AxisType.Auto"] * len(mesh) if types is None else list(types)
-    devices = range(math.prod(lengths)) if devices is None else devices
+    rows: list[Any] = [{"id": n} for n in (range(math.prod(lengths)) if devices is None else devices)]
+    for length in reversed(lengths):  # nested lists, row by row
+        rows = [rows[at : at + length] for at in range(0, len(rows), length)]
     axes = [list(axis) if isinstance(axis, tuple) else axis for axis in spec]
     about = {"shape": list(lengths), "axis_names": list(mesh), "axis_types": types, "partition_spec": axes}
-    devices_of = {"device_mesh": {"mesh": _rows(lengths, devices)}}
-    return json.dumps({"sharding_type": "NamedSharding", **about, **devices_of})
+    return json.dumps({"sharding_type": "NamedSharding", **about, "device_mesh": {"mesh": rows[0]}})
 
 
 def single_device_sharding(device: str) -> str:
     """The text that Orbax records for a SingleDeviceSharding on the device that jax prints so."""
     return json.dumps({"sharding_type": "SingleDeviceSharding", "device_str": device})
-
-
-def _rows(lengths: tuple[int, ...], devices: Sequence[int]) -> Any:
-    """Devices as nested lists of these lengths, row by row."""
-    if not lengths:
-        return {"id": devices[0]}
-    inner = math.prod(lengths[1:])
-    return [_rows(lengths[1:], devices[i * inner : (i + 1) * inner]) for i in range(lengths[0])]
 
 
 def mesh_axes(axis: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -28,10 +28,9 @@ WIDTHS = (110, MOST_CHARACTERS // MOST_LINES - 1)
 """Characters of a line: as many as most terminals show, or so few that any text is short enough."""
 WORD = 13
 """Characters of the first column."""
-SHARE_OF_WHAT, SHARE_OF_WHY = 0.3, 0.17
-"""Parts of a line for what leaves hold, and for the rule, where keys need the room."""
-LEAST_OF_KEY = 40
-"""Characters of keys below which the rule is left out."""
+SHARE_OF_WHAT, SHARE_OF_WHY, LEAST_OF_KEY = 0.3, 0.17, 40
+"""Parts of a line for what leaves hold, and for the rule, where keys need the room; characters of keys below
+which the rule is left out."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +136,11 @@ def _row_lines(rows: Sequence[SummaryRow], width: int) -> list[str]:
     if longest > room and room < LEAST_OF_KEY:
         why, room = 0, width - word - what - 2
     widths = (max(word - 1, 0), min(longest, room), what, why)
-    return [_in_columns(texts, widths) for texts in cells]
-
-
-def _in_columns(texts: Sequence[str], widths: Sequence[int]) -> str:
-    """A row, each of its texts as wide as its column; a column without a width is left out."""
-    cells = [f"{shortened(text, n):<{n}}" if n else "" for text, n in zip(texts, widths, strict=True)]
-    return f"{cells[0]}{' ' if cells[0] else ''}{'  '.join(cells[1:])}".rstrip()
+    lines = []
+    for texts in cells:  # a column without a width is left out
+        first, *rest = (f"{shortened(t, n):<{n}}" if n else "" for t, n in zip(texts, widths, strict=True))
+        lines.append(f"{first}{' ' if first else ''}{'  '.join(rest)}".rstrip())
+    return lines
 
 
 # --- for a notebook -----------------------------------------------------------------------------------------
@@ -151,10 +148,8 @@ def _in_columns(texts: Sequence[str], widths: Sequence[int]) -> str:
 STYLE = Path(__file__).with_name("notebook.css")
 HTML_ROWS = 30
 """Rows that are shown at each end of many."""
-HTML_LINES = 6
-"""Lines before the rows, and after them."""
-LONGEST_TEXT = 400
-"""Characters of such a line."""
+HTML_LINES, LONGEST_TEXT = 6, 400
+"""Lines before the rows, and after them, and characters of such a line."""
 LONGEST_KEY, LONGEST_CELL = 220, 80
 """Characters of a row: a character is up to six bytes of HTML, and all rows have to fit into 200 kB."""
 
@@ -164,8 +159,9 @@ def summary_html(type_name: str, summary: Summary) -> str:
     style = f'<div class="ckpt-surgery"><style>{STYLE.read_text(encoding="utf-8")}</style>'
     about = f"<p><b>{_text(type_name, LONGEST_TEXT)}</b> {_text(summary.about, LONGEST_TEXT)}</p>"
     rows = _table(summary) if summary.tree is None else _tree(summary, summary.tree())
-    parts = [style, about, *_paragraphs(summary.facts), *rows, *_paragraphs(summary.closing)]
-    return "".join([*parts, "</div>"])
+    return "".join(
+        (style, about, *_paragraphs(summary.facts), *rows, *_paragraphs(summary.closing), "</div>")
+    )
 
 
 def _text(text: str, most: int) -> str:

@@ -54,16 +54,13 @@ def is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-LONGEST_REPR = 60
-"""Limit on the characters of `abridged`."""
-
-
-_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+LONGEST_REPR, LONGEST_BRIEF = 60, 400
+"""Limits on the characters of `abridged` and of `brief`."""
 
 
 def abridged(value: object) -> str:
     """`repr(value)` without addresses, cut where it is long: for messages about values that a caller gave."""
-    text = _ADDRESS.sub("", repr(value))
+    text = re.sub(" at 0x[0-9A-Fa-f]+", "", repr(value))
     return text if len(text) <= LONGEST_REPR else f"{text[: LONGEST_REPR - 3]}..."
 
 
@@ -73,10 +70,6 @@ def shortened(text: str, most: int) -> str:
         return text
     end = (most - 1) // 2
     return f"{text[: most - 1 - end]}…{text[len(text) - end :]}"
-
-
-LONGEST_BRIEF = 400
-"""Limit on the characters of `brief`."""
 
 
 class _Brief(reprlib.Repr):

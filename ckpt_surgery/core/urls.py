@@ -11,9 +11,6 @@ from urllib.parse import unquote
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 
-OBJECT_SCHEMES = ("s3", "gs")
-"""Schemes of the object stores that are known."""
-KNOWN = ("s3://", "gs://", "file://")
 REGISTERED: set[str] = set()
 """Schemes of stores that were registered in this process."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -47,8 +44,8 @@ def checked(text: str) -> str:
             hint = "Write three slashes before an absolute path: `file:///path`."
             raise UsageError(f"{shown(text)} does not name a file on this machine", hint=hint)
         return unquote(f"/{path}", errors="surrogateescape")
-    if scheme not in OBJECT_SCHEMES and scheme not in REGISTERED:
-        known = f"Known: {', '.join(KNOWN)}, and paths."
+    if scheme not in {"s3", "gs", *REGISTERED}:
+        known = "Known: s3://, gs://, file://, and paths."
         raise UsageError(f"{shown(text)}: the scheme `{shown(scheme)}://` is not known", hint=known)
     bucket, _, key = rest.partition("/")
     key = key.strip("/")

@@ -29,9 +29,14 @@ import msgspec
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.leftovers import remove_tree
-from ckpt_surgery.engine.staging.renaming import rename_atomically
-from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
-from ckpt_surgery.engine.tasks import FinishedTask, ShardProgress
+from ckpt_surgery.engine.staging.syncing import (
+    interruptibly,
+    rename_atomically,
+    sync_directory,
+    sync_file,
+    sync_tree,
+)
+from ckpt_surgery.engine.tasks import FinishedTask, ShardProgress, results_of, task_json
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists
@@ -42,7 +47,6 @@ HEAD = "head.json"
 RESULT = "result"
 COMPLETE = "complete"
 ANEW = "Remove the directory of parts, and run all shards again."
-"""Hint for parts of which nothing can be made."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +122,8 @@ class LocalParts:
 
     def read(self, name: str) -> bytes | None:
         """Read a document; None if it does not exist."""
-        path = self.directory / name
-        with storage_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return path.read_bytes()
+        with storage_errors(self.directory), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return (self.directory / name).read_bytes()
         return None
 
     def put(self, name: str, document: bytes) -> bool:
@@ -242,7 +245,7 @@ def done_name(head: Head, index: int) -> str:
 def part_of(parts: Parts, head: Head, index: int) -> ShardProgress | None:
     """Read the progress of a finished shard; None if it is unfinished. Raises SourceError for damage."""
     shard = _document(parts, done_name(head, index), tuple[str, tuple[FinishedTask, ...]])
-    return None if shard is None else ShardProgress(shard[0], {one.task: one.result for one in shard[1]})
+    return None if shard is None else ShardProgress(shard[0], results_of(shard[1]))
 
 
 def missing(parts: Parts, head: Head) -> list[int]:
@@ -250,19 +253,17 @@ def missing(parts: Parts, head: Head) -> list[int]:
     return [index for index in range(head.count) if parts.read(done_name(head, index)) is None]
 
 
-def part_bytes(part: ShardProgress) -> bytes:
-    """The progress of a finished shard as a document."""
-    tasks = [FinishedTask.json_of(number, done) for number, done in part.done.items()]
-    return json.dumps([part.worker, tasks]).encode("ascii")
+def put_part(parts: Parts, head: Head, index: int, part: ShardProgress) -> bool:
+    """Add the progress of a finished shard; False if another attempt was faster."""
+    tasks = [task_json(number, done) for number, done in part.done.items()]
+    return parts.put(done_name(head, index), json.dumps([part.worker, tasks]).encode("ascii"))
 
 
 def _document(parts: Parts, name: str, form: type[T]) -> T | None:
     """Read a document of this form; None if it does not exist. Raises SourceError for damage."""
     text = parts.read(name)
-    if text is None:
-        return None
     try:
-        return msgspec.convert(json.loads(text), form)
+        return None if text is None else msgspec.convert(json.loads(text), form)
     except ValueError as error:
         problem = f"{shown(f'{parts.place}/{name}')} is damaged ({type(error).__name__})"
         raise SourceError(problem, hint=ANEW) from error

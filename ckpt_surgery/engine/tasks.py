@@ -5,7 +5,7 @@ The plan and the number of machines alone assign tasks to machines; the results 
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import floordiv
 from typing import Any
@@ -13,9 +13,9 @@ from typing import Any
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import VerificationError
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.protocols import AdoptedFile, Output, TaskResult
-from ckpt_surgery.core.text import shown
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.system.threads import batches
 
@@ -68,8 +68,6 @@ def outputs_of(plan: Plan) -> list[Output]:
 
 UNITS_PER_SHARD = 16
 """Approximate number of units per shard; a unit is a series of consecutive tasks of one output."""
-FILES = 0
-"""The shard that takes all whole files: each is linked, or copied by its store, which costs little."""
 
 
 def shares(plan: Plan, count: int) -> list[list[Task]]:
@@ -80,8 +78,9 @@ def shares(plan: Plan, count: int) -> list[list[Task]]:
     shards: list[list[Task]] = [[] for _ in range(count)]
     by_step: dict[int, list[Task]] = {}
     for task in make_tasks(plan):
+        # One shard takes all whole files: each is linked, or copied by its store, which costs little.
         takes_files = plan.steps[task.step].takes_files
-        (shards[FILES] if takes_files else by_step.setdefault(task.step, [])).append(task)
+        (shards[0] if takes_files else by_step.setdefault(task.step, [])).append(task)
     total = sum(task.nbytes for tasks in by_step.values() for task in tasks)
     room = max(1, total // (count * UNITS_PER_SHARD))
     # A unit has at most `room` bytes, or is one larger task.
@@ -93,10 +92,6 @@ def shares(plan: Plan, count: int) -> list[list[Task]]:
         shards[number] += unit
         heapq.heappush(loads, (load + nbytes, number))
     return [sorted(tasks, key=lambda task: task.number) for tasks in shards]
-
-
-MOST_NAMED = 5
-"""Limit on the outputs named in an error about incomplete arrays."""
 
 
 @dataclass(frozen=True)
@@ -121,27 +116,18 @@ class ShardProgress:
     """Result of each finished task, by the task's number."""
 
 
-@dataclass(frozen=True)
-class FinishedTask:
-    """A finished task, as journals and parts of shards hold it."""
+FinishedTask = tuple[int, tuple[tuple[Shape, int], ...], tuple[AdoptedFile, ...], int | None, int]
+"""A finished task in JSON, as journals and parts of shards hold it: its number and fields of its result."""
 
-    task: int
-    """Its number."""
-    crc: int | None
-    chunks: tuple[tuple[Shape, int], ...]
-    files: tuple[AdoptedFile, ...]
-    overflowed: int
 
-    @property
-    def result(self) -> TaskResult:
-        """The result of the task."""
-        return TaskResult(dict(self.chunks), self.files, self.crc, self.overflowed)
+def task_json(number: int, done: TaskResult) -> list[Any]:
+    """A finished task as a `FinishedTask` in JSON."""
+    return [number, list(done.chunks.items()), list(map(asdict, done.files)), done.crc, done.overflowed]
 
-    @staticmethod
-    def json_of(number: int, done: TaskResult) -> dict[str, Any]:
-        """The JSON of a finished task."""
-        about = {"crc": done.crc, "files": list(map(asdict, done.files)), "overflowed": done.overflowed}
-        return {"task": number, "chunks": list(done.chunks.items()), **about}
+
+def results_of(tasks: Iterable[FinishedTask]) -> dict[int, TaskResult]:
+    """Results of finished tasks by their numbers."""
+    return {n: TaskResult(dict(chunks), files, crc, bad) for n, chunks, files, crc, bad in tasks}
 
 
 def collect_written(plan: Plan, parts: Sequence[ShardProgress]) -> Written:
@@ -155,8 +141,7 @@ def collect_written(plan: Plan, parts: Sequence[ShardProgress]) -> Written:
     overflowed: Counter[int] = Counter()
     all_done = {number: done for part in parts for number, done in part.done.items()}
     for task in make_tasks(plan):
-        done = all_done.get(task.number)
-        if done is None:
+        if (done := all_done.get(task.number)) is None:
             continue
         counts[task.step] += task.region.size
         crcs[task.step].update(done.chunks)
@@ -164,21 +149,19 @@ def collect_written(plan: Plan, parts: Sequence[ShardProgress]) -> Written:
         if cut is not None and done.crc is not None:
             crcs[task.step][tuple(map(floordiv, task.region.starts, cut.block))] = done.crc
         files += done.files
-        if done.overflowed:
-            overflowed[task.step] += done.overflowed
+        overflowed[task.step] += done.overflowed
     lacking = [
-        f"`{shown(step.leaf.key.printed)}`: {count} of {step.value.spec.size} elements were written"
+        step.leaf.key.printed
         for step, count in zip(plan.steps, counts, strict=True)
         if step.leaf.spec is not None and count != step.value.spec.size
     ]
     if lacking:
-        more = [f"and {len(lacking) - MOST_NAMED} more leaves"] if len(lacking) > MOST_NAMED else []
         hint = "Nothing was published. This is a fault of ckpt-surgery itself: please report it."
-        raise VerificationError("; ".join((*lacking[:MOST_NAMED], *more)), hint=hint)
+        raise VerificationError(f"not all elements were written of {few_keys(lacking, 5)}", hint=hint)
     digests = {}
     for number, step in enumerate(plan.steps):
         if crcs[number] and step.stored is not None:
             digests[number] = Digests(step.stored.chunk_shape, step.stored.stores_values, crcs[number])
         elif crcs[number] and step.cut is not None:
             digests[number] = Digests(step.cut.block, True, crcs[number])
-    return Written(digests, tuple(files), overflowed)
+    return Written(digests, tuple(files), +overflowed)

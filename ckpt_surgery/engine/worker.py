@@ -23,14 +23,20 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ByteCounter, Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, TaskResult, Writer
 from ckpt_surgery.engine.staging.life import Lines
-from ckpt_surgery.engine.tasks import FinishedTask, ShardProgress, Task, Written, collect_written, make_tasks
+from ckpt_surgery.engine.tasks import (
+    FinishedTask,
+    ShardProgress,
+    Task,
+    Written,
+    collect_written,
+    make_tasks,
+    results_of,
+    task_json,
+)
 from ckpt_surgery.graph.checked import Evaluator
 from ckpt_surgery.planner.plan import Plan, at_step
 from ckpt_surgery.system import threads
 from ckpt_surgery.system.threads import batches
-
-HERE = "0"
-"""Name of the single worker of an in-process run."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,8 @@ class Means:
     workers: int
     """Number of threads."""
     progress: Callable[[Progress], None] | None = None
-    name: str = HERE
-    """The worker's name, unique to this attempt."""
+    name: str = "0"
+    """The worker's name, unique to this attempt; by default that of an in-process run's only worker."""
 
 
 def run(
@@ -76,7 +82,7 @@ def work(
     """
     earlier = {} if journal is None else read_journal(journal)
     writer = sink.attach(means.name)
-    notes = None if journal is None else Journal(journal, writer.flush)
+    notes = Journal(journal, writer.flush)
     finished: dict[int, TaskResult] = {}
     count = ByteCounter(sum(task.nbytes for task in tasks), means.progress)
     worker = _Worker(plan, sources, sink, writer, means.memory)
@@ -88,7 +94,7 @@ def work(
             finished[task.number] = done
             count.add(task.nbytes)
             # Links are made anew: nothing of them can be checked.
-            if notes is not None and (done.chunks or done.crc is not None) and done != known:
+            if (done.chunks or done.crc is not None) and done != known:
                 notes.add(task, done)
 
     def working_set(batch: Sequence[Task]) -> int:
@@ -98,13 +104,11 @@ def work(
     try:
         threads.run_all(do, together, working_set, means.memory, means.workers)
     except Interrupted:
-        if notes is not None:
+        if journal is not None:
             notes.close()
         raise
     # What is verified and published next may be interrupted too, and a run may be resumed from there.
-    if notes is not None:
-        notes.close()
-    writer.flush()
+    notes.close()
     return ShardProgress(means.name, finished)
 
 
@@ -168,8 +172,8 @@ FLUSH_BYTES = 64 << 20
 class Journal:
     """Notes finished tasks. Safe to use from several threads."""
 
-    def __init__(self, place: Lines, flush: Callable[[], None]):
-        """`flush`: writes everything so far to the files before it returns."""
+    def __init__(self, place: Lines | None, flush: Callable[[], None]):
+        """`place`: None if nothing is noted. `flush`: writes everything to the files before it returns."""
         self._place = place
         self._flush = flush
         self._pending: list[str] = []
@@ -178,8 +182,10 @@ class Journal:
 
     def add(self, task: Task, done: TaskResult) -> None:
         """Note a written task, at once or batched with later ones. Raises StorageError."""
+        if self._place is None:
+            return
         with self._lock:
-            self._pending.append(json.dumps(FinishedTask.json_of(task.number, done)) + "\n")
+            self._pending.append(json.dumps(task_json(task.number, done)) + "\n")
             self._nbytes += task.nbytes
             if self._nbytes >= FLUSH_BYTES:
                 self._write()
@@ -192,16 +198,15 @@ class Journal:
     def _write(self) -> None:
         lines, self._pending, self._nbytes = self._pending, [], 0
         self._flush()
-        if lines:
+        if lines and self._place is not None:
             self._place.add("".join(lines).encode("ascii"))
 
 
 def read_journal(place: Lines) -> dict[int, TaskResult]:
     """Read the finished tasks by number; empty if there is no journal. Raises StorageError."""
-    results: dict[int, TaskResult] = {}
+    tasks: list[FinishedTask] = []
     for line in place.read().splitlines():
         # A line that is damaged, by a power cut for example: the task is done again.
         with suppress(ValueError):
-            finished = msgspec.convert(json.loads(line), FinishedTask)
-            results[finished.task] = finished.result
-    return results
+            tasks.append(msgspec.convert(json.loads(line), FinishedTask))
+    return results_of(tasks)

@@ -7,16 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.access import name_beside
 from ckpt_surgery.core.arguments import PathLike
-from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError, in_one_line, name_beside
 from ckpt_surgery.core.protocols import Encoder, Output, Sink, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.known import format_named, formats, formats_to_write, part
 from ckpt_surgery.formats.plain_files import LimitedEncoder, ListedSource, PlannedSink
 from ckpt_surgery.formats.recognition import Mark, recognized, stand_in, without_arrays
 from ckpt_surgery.formats.registry import Format, Listing, Selection, SinkOptions
-from ckpt_surgery.storage.failures import one_line
 from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
 from ckpt_surgery.storage.publications import check_published
 
@@ -105,7 +103,7 @@ def open_source(
         if other is None:
             raise
         what = f"{shown(path)} cannot be read as {chosen.name}; it looks like {other.what}"
-        raise SourceError(f"{what}: {one_line(error)}", hint=other.hint) from error
+        raise SourceError(f"{what}: {in_one_line(error)}", hint=other.hint) from error
     return ListedSource(path, chosen.name, content) if isinstance(content, Listing) else content
 
 

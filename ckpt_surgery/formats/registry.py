@@ -188,7 +188,6 @@ class Reader(Protocol):
 
         `files`: size and time of files when they were listed, by path. Raises SourceError without the key.
         """
-        ...
 
 
 @dataclass(frozen=True)

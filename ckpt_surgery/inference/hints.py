@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.errors import PlanError, Problem
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, PlanError, Problem
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.functions.arrays import Node, reads
 from ckpt_surgery.graph.evaluating import evaluate

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from ckpt_surgery.core.arguments import Assignments, PathLike, assignments_of
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import Code, UsageError
 from ckpt_surgery.core.history import RECIPES, history_entry
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.formats.orbax import decoder_layers

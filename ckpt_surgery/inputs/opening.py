@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from ckpt_surgery.core.arguments import one_of
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.history import CONFIG, RECORD, history_entry, own_metadata
-from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import RetypedSource, Source, details_of
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.formats import opening

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.documents import plain
-from ckpt_surgery.core.errors import FunctionError, PlanError, Problem, SourcesChanged, UsageError
+from ckpt_surgery.core.errors import Code, FunctionError, PlanError, Problem, SourcesChanged, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.formats import known as formats

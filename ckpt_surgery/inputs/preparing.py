@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.core import arguments, history, urls
-from ckpt_surgery.core.errors import PlanError, Problem, UsageError
+from ckpt_surgery.core.errors import Code, PlanError, Problem, UsageError
+from ckpt_surgery.core.folding import Notice, merged
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors, without_collection
-from ckpt_surgery.core.notices import Notice, merged
 from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import known as formats

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt_surgery.core import arguments, urls
 from ckpt_surgery.core.arguments import Assignments, Function, LinkMode, PathLike, RecipeLike
-from ckpt_surgery.core.errors import PlanError, UsageError
+from ckpt_surgery.core.errors import Code, PlanError, UsageError
 from ckpt_surgery.core.file_states import FileState
 from ckpt_surgery.core.history import IN_MEMORY
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.inputs.options import PlanOptions
 from ckpt_surgery.language.written import data_document, is_text, text_of

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from ckpt_surgery.core.arrays import grid_counts
 from ckpt_surgery.core.errors import Problem, SourceError
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.leaves import Leaf, Unreadable
-from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import Source, details_of
 from ckpt_surgery.core.text import few, number_of, shown
 from ckpt_surgery.formats import known as formats

@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.access import access_error, name_beside
-from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, Problem, RecipeError, UsageError, access_error, name_beside
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.packaged import PREFIX, packaged_recipes
 from ckpt_surgery.language.yaml.document import YamlDocument

@@ -24,20 +24,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import (
+    Code,
     DataError,
     FunctionError,
     Interrupted,
     PlanError,
     SurgeryError,
     UsageError,
+    access_error,
 )
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.libraries import install_hint
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
 from ckpt_surgery.functions.base import MARK, Blocks, Function, Specs, expression_name

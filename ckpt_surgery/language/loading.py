@@ -14,9 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ckpt_surgery.core.errors import FunctionError, Place, PlanError, Problem, RecipeError, UsageError
+from ckpt_surgery.core.errors import Code, FunctionError, Place, PlanError, Problem, RecipeError, UsageError
 from ckpt_surgery.core.keys import natural_order
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
 from ckpt_surgery.core.text import brief, did_you_mean
 from ckpt_surgery.language.checks.findings import Finding, field_finding, prune

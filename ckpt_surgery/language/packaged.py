@@ -4,9 +4,8 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import Code, UsageError
 from ckpt_surgery.core.libraries import shipped
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 
 PREFIX = "@"  # Begins the name of a packaged recipe. A file whose name begins so is `./@name`.

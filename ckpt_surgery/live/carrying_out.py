@@ -12,10 +12,10 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import add_sentence
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.functions.arrays import Read

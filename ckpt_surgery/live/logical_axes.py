@@ -4,11 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.core.errors import PlanError, Problem, UsageError
+from ckpt_surgery.core.errors import Code, PlanError, Problem, UsageError
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.keys import SEPARATOR, Key, nested
-from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.optimizer_states import COLLECTIONS, OPTIMIZER, PARAMS
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.live.meshes import Boxes, mesh_of_devices, mesh_text, sharding_over
 from ckpt_surgery.live.tree import key_of

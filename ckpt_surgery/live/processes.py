@@ -15,8 +15,7 @@ import numpy as np
 
 from ckpt_surgery.core import errors
 from ckpt_surgery.core.documents import json_text
-from ckpt_surgery.core.errors import Interrupted, PlanError, SurgeryError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, Interrupted, PlanError, SurgeryError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.plan_json import planned_document

@@ -5,10 +5,9 @@ from typing import Any
 
 import regex
 
-from ckpt_surgery.core.errors import PlanError, Problem, RecipeError, UsageError
+from ckpt_surgery.core.errors import Code, PlanError, Problem, RecipeError, UsageError
+from ckpt_surgery.core.folding import Notice, few_keys, merged
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import Notice, few_keys, merged
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import misfit
 from ckpt_surgery.core.text import abridged, few, shown
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern

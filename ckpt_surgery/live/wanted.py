@@ -14,10 +14,10 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import DType, kind
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.planner.entries import Asked
 
 ARRAYS = frozenset({LeafKind.ARRAY})

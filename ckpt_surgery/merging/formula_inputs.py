@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import kind
-from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.errors import Code, PlanError
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.yaml.document import DocumentPath

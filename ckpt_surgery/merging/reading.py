@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ckpt_surgery.core.errors import Problem, RecipeError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, Problem, RecipeError
 from ckpt_surgery.core.text import abridged, did_you_mean, number_of, shown
 from ckpt_surgery.language.checks.findings import Finding, field_finding, prune
 from ckpt_surgery.language.files import read_text, refuse_recipe

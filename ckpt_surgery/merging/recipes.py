@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError, PlanError
-from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.merging.formula_inputs import (
     BASE,

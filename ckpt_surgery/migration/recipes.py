@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.language.written import TracedFunction
 
 NO_RULES: Mapping[int, str] = MappingProxyType({})

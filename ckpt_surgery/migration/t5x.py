@@ -19,9 +19,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ckpt_surgery.core.errors import PlanError, Problem, UsageError
-from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, PlanError, Problem, UsageError
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.live.lazy_arrays import introduce_to_t5x
 from ckpt_surgery.migration.key_templates import check_pattern, template_of

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ckpt_surgery.core.errors import OriginalMissingError, Problem, TransformError, UsageError
+from ckpt_surgery.core.errors import Code, OriginalMissingError, Problem, TransformError, UsageError
 from ckpt_surgery.core.libraries import report_missing
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.language.expressions.regexes import MAX_PATTERN, MatchBudget, compile_pattern
 from ckpt_surgery.live.lazy_arrays import LazyArray

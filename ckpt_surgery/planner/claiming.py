@@ -12,12 +12,11 @@ from typing import Literal, NamedTuple
 
 import regex
 
-from ckpt_surgery.core.errors import PlanError, SurgeryError
+from ckpt_surgery.core.errors import Code, PlanError, SurgeryError
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, number_of, shown
 from ckpt_surgery.language.expressions.naming import TARGET
 from ckpt_surgery.language.expressions.regexes import MatchBudget, alternation, compile_pattern, safe_length

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
-from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, PlanError
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first
 from ckpt_surgery.functions.streams import block_shape, seeing_bytes

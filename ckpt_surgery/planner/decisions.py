@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
-from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
+from ckpt_surgery.core.errors import Code, PlanError, Problem, SurgeryError
+from ckpt_surgery.core.folding import Notice, few_keys
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import LeafKind
-from ckpt_surgery.core.notices import Notice, few_keys
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, number_of, shown
 from ckpt_surgery.functions.arrays import Read, nodes_of, reads
 from ckpt_surgery.language.expressions.operators import truth

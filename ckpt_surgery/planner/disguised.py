@@ -6,8 +6,8 @@ from dataclasses import replace
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import DTYPES, kind
 from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.functions.dtypes import Bitcast
 from ckpt_surgery.planner.plan import Plan

@@ -9,12 +9,11 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import BOOL, DType
-from ckpt_surgery.core.errors import FunctionError, Place, PlanError, SurgeryError
+from ckpt_surgery.core.errors import Code, FunctionError, Place, PlanError, SurgeryError
+from ckpt_surgery.core.folding import Notice
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key, text_of
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import Notice
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, Series, nodes_of, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.create import Full, InPlaceOf

@@ -6,8 +6,7 @@ which asks for too much is refused within the time and the memory of a large pla
 
 from collections.abc import Set
 
-from ckpt_surgery.core.errors import SurgeryError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, SurgeryError
 from ckpt_surgery.functions.arrays import Node
 from ckpt_surgery.graph.walks import MOST_FUNCTIONS, functions_of, too_many_functions
 from ckpt_surgery.language.expressions.regexes import MatchBudget

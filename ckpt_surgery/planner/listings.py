@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.documents import shape_and_dtype
 from ckpt_surgery.core.dtypes import dtype_named
-from ckpt_surgery.core.errors import FunctionError, SourceError
+from ckpt_surgery.core.errors import FunctionError, SourceError, access_error
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown

@@ -9,8 +9,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
+from ckpt_surgery.core.folding import FEW, Notice, few_keys
 from ckpt_surgery.core.keys import SEPARATOR
-from ckpt_surgery.core.notices import FEW, Notice, few_keys
 from ckpt_surgery.core.optimizer_states import OPTIMIZER
 from ckpt_surgery.language.schema.fields import Rule
 from ckpt_surgery.planner.entries import Entry, RuleRef, naming_rule

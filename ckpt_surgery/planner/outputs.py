@@ -9,11 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from dataclasses import replace
 from functools import partial
 
-from ckpt_surgery.core.errors import PlanError, Problem
+from ckpt_surgery.core.errors import Code, PlanError, Problem
+from ckpt_surgery.core.folding import Notice, few_keys
 from ckpt_surgery.core.keys import SEPARATOR, Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import Notice, few_keys
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import misfit, named_sharding, sharding_text
 from ckpt_surgery.core.text import number_of
 from ckpt_surgery.functions.arrays import Node, Read, reads

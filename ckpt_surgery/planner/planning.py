@@ -9,12 +9,11 @@ from functools import partial
 from typing import Any
 
 from ckpt_surgery.core.dtypes import ELEMENT_TYPES, lost_by_cast
-from ckpt_surgery.core.errors import Place, PlanError, Problem
+from ckpt_surgery.core.errors import Code, Place, PlanError, Problem
+from ckpt_surgery.core.folding import Notice, merged, sentences
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.notices import Notice, merged, sentences
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Node, Read, reads
 from ckpt_surgery.functions.dtypes import Bitcast

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import regex
 
+from ckpt_surgery.core.folding import FEW, few_keys
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import FEW, few_keys
 from ckpt_surgery.core.optimizer_states import OPTIMIZER, STATES
 from ckpt_surgery.language.yaml.parsing import quoted
 from ckpt_surgery.planner.entries import HAS_ARRAY, Tree

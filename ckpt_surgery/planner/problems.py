@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ckpt_surgery.core.errors import Place, PlanError, Problem, SurgeryError
-from ckpt_surgery.core.notices import FEW, Notice, few_keys, merged
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, Place, PlanError, Problem, SurgeryError
+from ckpt_surgery.core.folding import FEW, Notice, few_keys, merged
 from ckpt_surgery.core.text import number_of
 from ckpt_surgery.language.expressions.scope import ExpressionError
 from ckpt_surgery.language.loading import LoadedRecipe

@@ -5,10 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.core.errors import PlanError, SurgeryError
+from ckpt_surgery.core.errors import Code, PlanError, SurgeryError
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.keys import Key, natural_order
-from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply, Series, nodes_of
 from ckpt_surgery.language.expressions.parsing import Expression
 from ckpt_surgery.language.expressions.scope import Scalar, Unavailable

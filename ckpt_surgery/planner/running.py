@@ -6,11 +6,10 @@ from typing import Any, Final, TypeVar
 
 import regex
 
-from ckpt_surgery.core.errors import PlanError, SurgeryError
+from ckpt_surgery.core.errors import Code, PlanError, SurgeryError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key, list_paths
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply
 from ckpt_surgery.language.expressions.naming import TARGET
 from ckpt_surgery.language.expressions.operators import truth

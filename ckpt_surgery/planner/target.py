@@ -13,10 +13,9 @@ from functools import cached_property
 import regex
 
 from ckpt_surgery.core.dtypes import DType, lost_by_cast
-from ckpt_surgery.core.errors import FunctionError, Problem
+from ckpt_surgery.core.errors import Code, FunctionError, Problem
+from ckpt_surgery.core.folding import FEW, Notice, few_keys, sentences
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import FEW, Notice, few_keys, sentences
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply, Read, reads
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.quantization import QUANTIZED

@@ -11,11 +11,10 @@ import numpy as np
 
 from ckpt_surgery.core import selections
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.core.errors import PlanError, Problem
+from ckpt_surgery.core.errors import Code, PlanError, Problem
+from ckpt_surgery.core.folding import Notice, few_keys
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.core.optimizer_states import is_of_optimizer
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.selections import Positions, Selection
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads

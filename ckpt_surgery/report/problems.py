@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ckpt_surgery.core.errors import Code
 from ckpt_surgery.core.libraries import shipped
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.version import VERSION
 
 PAGE = "docs/problems.md"

@@ -7,8 +7,8 @@ from functools import cache, partial
 from typing import TypedDict
 
 from ckpt_surgery.core.arguments import LinkMode, one_of
+from ckpt_surgery.core.folding import FEW
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.notices import FEW
 from ckpt_surgery.core.progress import ProgressLike, Report
 from ckpt_surgery.core.protocols import AdoptedFile, Companion, KeepingSink, Sink
 from ckpt_surgery.core.summary import Represented, Summary
@@ -28,8 +28,8 @@ from ckpt_surgery.report.verification import MODES, NOT_VERIFIED, VerifiedRun, V
 from ckpt_surgery.runs import destination
 from ckpt_surgery.runs.destination import Publication
 from ckpt_surgery.runs.sidecars import copy_sidecars, find_sidecars, keep_sidecars
-from ckpt_surgery.storage.companion_names import KEPT
 from ckpt_surgery.storage.listing import real_path
+from ckpt_surgery.storage.record_files import KEPT
 from ckpt_surgery.system import signals
 from ckpt_surgery.system.resources import release_memory
 from ckpt_surgery.verification.new_checkpoints import verify_written
@@ -183,7 +183,7 @@ def run_here(request: Request, options: RunOptions) -> Result:
         stage = destination.stage_for(prepared, where)
         with memory_errors("write the checkpoint"), staged(stage, options.resume):
             sink = destination.open_sink(prepared, where, stage.work, record_room(prepared))
-            written = worker.run(prepared.plan, prepared.sources, sink, means, stage.journal(worker.HERE))
+            written = worker.run(prepared.plan, prepared.sources, sink, means, stage.journal(means.name))
             result = verify_and_publish(prepared, sink, stage, written, publishing)
     return finish_result(result, started, str(request.dst), stage.notices)
 

@@ -179,7 +179,7 @@ def write_shard(job: Job, index: int, verify: Verify, progress: Report | None = 
             f"{shown(job.parts.place)} was removed, or started again, while the shard was written",
             hint="Nothing of it is published. Run it again if the result is not there.",
         )
-    return job.parts.put(documents.done_name(job.head, index), documents.part_bytes(part))
+    return documents.put_part(job.parts, job.head, index, part)
 
 
 # --- publication ------------------------------------------------------------------------------------------

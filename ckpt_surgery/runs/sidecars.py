@@ -22,11 +22,10 @@ from ckpt_surgery.inputs.opening import in_memory
 from ckpt_surgery.inputs.request import Changes
 from ckpt_surgery.planner.options import DEFAULT_FORMAT, Prepared
 from ckpt_surgery.planner.target import TARGET
-from ckpt_surgery.storage.companion_names import KEPT, is_companion
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import check_link, directory_names, has_entry, is_directory, real_path
 from ckpt_surgery.storage.reading import opened, range_crc, read_pieces
-from ckpt_surgery.storage.record_files import record_path
+from ckpt_surgery.storage.record_files import KEPT, is_companion, record_path
 from ckpt_surgery.verification.record import CopiedSidecar
 
 MOST_KEPT = 64 << 20

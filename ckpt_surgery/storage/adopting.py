@@ -3,6 +3,7 @@
 Nothing is decoded. A linked file does not depend on its source, which can be deleted.
 """
 
+import errno
 import hashlib
 import os
 import secrets
@@ -15,12 +16,11 @@ from pathlib import Path
 
 from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.digests import bytes_crc
-from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.storage import linking
-from ckpt_surgery.storage.failures import OF_WRITING, storage_error, unreadable
+from ckpt_surgery.storage.failures import storage_error, unreadable
 from ckpt_surgery.storage.linking import SafeToHardlink
 from ckpt_surgery.storage.listing import data_file
 from ckpt_surgery.storage.paths import path_text
@@ -75,10 +75,8 @@ class FileLinks:
             free = shutil.disk_usage(path.parent).free
             if free < status.st_size:
                 sizes = f"it has {bytes_text(status.st_size)}, {bytes_text(free)} are free"
-                raise StorageError(
-                    f"{shown(real)} cannot be linked ({reason}), and a copy of it does not fit: {sizes}",
-                    hint="Free some space, or choose a destination on another file system.",
-                )
+                why = f"{shown(real)} cannot be linked ({reason}), and a copy of it does not fit"
+                raise storage_error(why, OSError(errno.ENOSPC, sizes))
             with opened(real) as reader, unfinished.open("xb", buffering=0) as writer:
                 crc = _copy_bytes(reader, 0, reader.stat.size, writer, 0, 0)
         unfinished.rename(path)
@@ -140,10 +138,7 @@ def copy_chunk(
 
 
 def _copy_bytes(reader: OpenFile, offset: int, length: int, writer: FileIO, at: int, crc: int) -> int:
-    """Copy bytes between files; returns the CRC-32C of what was before and of them.
-
-    Raises OSError of the file that is written.
-    """
+    """Copy bytes between files; returns the CRC-32C of what was before and of them."""
     for done, part in read_pieces(reader, offset, length):
         crc = bytes_crc(part, crc)
         write_at(writer.fileno(), at + done, part)
@@ -163,7 +158,7 @@ def _errors(source: str, destination: Path) -> Iterator[None]:
             data_file(source)  # raises an error that says more if the file is gone
             if isinstance(error, PermissionError) and not os.access(source, os.R_OK):
                 raise unreadable(source, error) from error
-        if error.errno in OF_WRITING:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
             raise storage_error(path_text(destination), error) from error
         raise storage_error(
             f"{shown(source) or 'Stored bytes'} could not be linked or copied", error

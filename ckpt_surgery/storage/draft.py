@@ -47,10 +47,12 @@ class UnpublishedStore:
         self._prefix = prefix
         self._waiting = f"{OWN}{run}/data/"
         """Prefix below the destination of data whose names are taken."""
-        self._data = {name.removeprefix(self._waiting): stat for name, stat in written.items()}
-        self._places = {name.removeprefix(self._waiting): name for name in written}
-        """Place of each object of data below the destination."""
-        self._documents: dict[str, bytes] = {}
+        self.data = {name.removeprefix(self._waiting): stat for name, stat in written.items()}
+        """The objects that are no documents."""
+        self.places = {name.removeprefix(self._waiting): name for name in written}
+        """Present place of each object of data, below the destination."""
+        self.documents: dict[str, bytes] = {}
+        """Objects put while `finishing`, in that order."""
         self.finishing = False
         """Whether what is put from now on is a document."""
         self.held = set(taken)
@@ -60,27 +62,9 @@ class UnpublishedStore:
         self._check = check
         self._lock = threading.Lock()
 
-    @property
-    def data(self) -> Mapping[str, Stat]:
-        """The objects that are no documents."""
-        with self._lock:
-            return dict(self._data)
-
-    @property
-    def documents(self) -> Mapping[str, bytes]:
-        """Objects put while `finishing`, in that order."""
-        with self._lock:
-            return dict(self._documents)
-
-    @property
-    def places(self) -> Mapping[str, str]:
-        """Present place of each object of data, below the destination."""
-        with self._lock:
-            return dict(self._places)
-
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
         with self._lock:
-            stats = self._data | {name: _stat(data) for name, data in self._documents.items()}
+            stats = self.data | {name: _stat(data) for name, data in self.documents.items()}
         return {name: stats[name] for name in sorted(stats) if name.startswith(prefix)}
 
     def names_in(self, prefix: str = "") -> tuple[Mapping[str, Stat], Sequence[str]]:
@@ -92,15 +76,15 @@ class UnpublishedStore:
     def stat(self, name: str) -> Stat | None:
         """Status of one object; None if this run did not write it."""
         with self._lock:
-            if name in self._documents:
-                return _stat(self._documents[name])
-            return self._data.get(name)
+            if name in self.documents:
+                return _stat(self.documents[name])
+            return self.data.get(name)
 
     def now(self) -> int:
         return self.store.now()
 
     def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
-        document = self._documents.get(name)
+        document = self.documents.get(name)
         if document is None:
             place, noted = self._noted(name)
             return self.store.read(place, start, stop, version or noted.version)
@@ -110,7 +94,7 @@ class UnpublishedStore:
 
     def read_many(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Bytes of each range; those of data are read together, in the versions that this run wrote."""
-        held, placed = self.documents, []
+        held, placed = dict(self.documents), []
         for part in ranges:
             if part.name not in held:
                 place, noted = self._noted(part.name)
@@ -127,8 +111,8 @@ class UnpublishedStore:
             return self._note(name, place, self.store.put(f"{self._prefix}/{place}", data, only))
         assert only is Only.ANY
         with self._lock:
-            self._documents[name] = bytes(data)
-            return _stat(self._documents[name])
+            self.documents[name] = bytes(data)
+            return _stat(self.documents[name])
 
     def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
         if self.finishing:
@@ -152,18 +136,17 @@ class UnpublishedStore:
         """Delete objects of this draft; others stay as they are."""
         with self._lock:
             chosen = set(names)
-            for name in chosen & set(self._documents):
-                del self._documents[name]
-            data = chosen & set(self._data)
-            places = [f"{self._prefix}/{self._places[name]}" for name in sorted(data)]
-        self.store.delete(places)
+            for name in chosen & self.documents.keys():
+                del self.documents[name]
+            data = sorted(chosen & self.data.keys())
+        self.store.delete([f"{self._prefix}/{self.places[name]}" for name in data])
         with self._lock:
             for name in data:
-                del self._data[name], self._places[name]
+                del self.data[name], self.places[name]
 
     def _note(self, name: str, place: str, stat: Stat) -> Stat:
         with self._lock:
-            self._data[name], self._places[name] = stat, place
+            self.data[name], self.places[name] = stat, place
         return stat
 
     def _new_place(self, name: str) -> str:
@@ -173,9 +156,9 @@ class UnpublishedStore:
     def _noted(self, name: str) -> tuple[str, Stat]:
         """Name in the store of an object of data, and its status as this run wrote it."""
         with self._lock:
-            if name not in self._places:
+            if name not in self.places:
                 raise missing(f"{self.url}/{name}")
-            return f"{self._prefix}/{self._places[name]}", self._data[name]
+            return f"{self._prefix}/{self.places[name]}", self.data[name]
 
 
 def _stat(document: bytes) -> Stat:

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ckpt_surgery.core.access import access_error
-from ckpt_surgery.core.errors import SourceError, StorageError
+from ckpt_surgery.core.errors import SourceError, StorageError, access_error
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.paths import path_text
@@ -24,16 +23,11 @@ DAMAGED = "The checkpoint is damaged or incomplete; take another copy."
 LINKS = "Check what it is, and where its symbolic links lead."
 
 
-def unreadable(path: str, error: OSError, action: str = "read") -> SourceError | StorageError:
-    """The error to raise where the system refuses to open, read or list what a checkpoint consists of.
-
-    `action`: the participle in `PATH cannot be …`.
-    """
-    refused = access_error(path, error, action)
-    if refused is not None:
-        return refused
+def unreadable(path: str, error: OSError) -> SourceError | StorageError:
+    """The error to raise where the system refuses to open, read or list what a checkpoint consists of."""
     hint = DAMAGED if isinstance(error, FileNotFoundError | NotADirectoryError) else LINKS
-    return SourceError(f"{shown(path)} cannot be {action}: {error.strerror or error}", hint=hint)
+    missing = SourceError(f"{shown(path)} cannot be read: {error.strerror or error}", hint=hint)
+    return access_error(path, error) or missing
 
 
 def damaged(what: str, hint: str = DAMAGED) -> SourceError:
@@ -72,11 +66,6 @@ def about_key(key: Key) -> Iterator[None]:
         raise with_key(key, error) from error
 
 
-def one_line(error: SourceError) -> str:
-    """The problems of an error in one line, without their hints."""
-    return "; ".join(problem.message for problem in error.problems)
-
-
 @contextlib.contextmanager
 def with_path(path: str) -> Iterator[None]:
     """Put a path in front of the problems of every SourceError that is raised inside."""
@@ -104,8 +93,6 @@ _HINTS = {
         'Check that both are on one file system; `link_mode="copy"` works between any two.',
     ),
 }
-OF_WRITING = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO))
-"""Numbers of errors that, where bytes are copied, are those of the file that is written."""
 
 
 def storage_error(what: str, error: OSError) -> StorageError:

@@ -63,27 +63,16 @@ def parse_object(text: bytes, strict: bool = False, hint: str = DAMAGED) -> dict
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        repeated = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        repeated = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the name `{repeated[:100]}` comes twice")
-    for name in members:
-        if not name.isascii():
-            name.encode()  # a lone surrogate is a ValueError
+    "".join(members).encode()  # a lone surrogate is a ValueError
     return members
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number in JSON")
-
-
 def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is beyond what a float holds")
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is not a number in JSON, or beyond what a float holds")
     return value
 
 
-_STRICT: dict[str, Any] = {
-    "object_pairs_hook": _distinct,
-    "parse_constant": _no_constant,
-    "parse_float": _finite,
-}
+_STRICT: dict[str, Any] = {"object_pairs_hook": _distinct, "parse_constant": _finite, "parse_float": _finite}

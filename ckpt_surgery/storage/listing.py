@@ -6,14 +6,14 @@ A path is a text that may also be the URL of an object store: see `views`. Store
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from stat import S_ISDIR, S_ISREG
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.access import access_error
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.errors import SourceError, access_error
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import LINKS, damaged, missing, unreadable
@@ -38,8 +38,7 @@ class FileStat:
     """Version of an object, which reads of it name; empty for files."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryNames:
+class DirectoryNames(NamedTuple):
     """The names in one directory, sorted."""
 
     files: Sequence[str]
@@ -86,14 +85,12 @@ def has_entry(path: str) -> bool:
 
 def _status(path: str, follow: bool = True) -> os.stat_result | None:
     """Status of a path; None if nothing is there."""
-    try:
-        return os.stat(path, follow_symlinks=follow)
-    except OSError as error:
-        refused = access_error(path, error)
-        if refused is not None:
-            raise refused from error
-    except ValueError:  # a NUL, which no name has
-        pass
+    with suppress(ValueError):  # a NUL, which no name has
+        try:
+            return os.stat(path, follow_symlinks=follow)
+        except OSError as error:
+            if (refused := access_error(path, error)) is not None:
+                raise refused from error
     return None
 
 
@@ -154,8 +151,8 @@ def domain_of(status: os.stat_result) -> str:
 
 def names_in(directory: str) -> list[str]:
     """Names in a directory, sorted."""
-    names = directory_names(directory)
-    return sorted({*names.files, *names.directories})
+    files, directories = directory_names(directory)
+    return sorted({*files, *directories})
 
 
 def directory_names(directory: str) -> DirectoryNames:
@@ -211,7 +208,7 @@ def _entries(directory: str) -> list["os.DirEntry[str]"]:
         with os.scandir(directory) as entries:
             return list(entries)
     except OSError as error:
-        raise unreadable(directory, error, "listed") from error
+        raise unreadable(directory, error) from error
 
 
 def _leads_to_directory(entry: "os.DirEntry[str]") -> bool:

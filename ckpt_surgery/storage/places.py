@@ -80,19 +80,16 @@ class LocalPlaces:
 
     def size(self, name: str) -> int | None:
         """Size of a file in bytes; None if there is none."""
-        with storage_errors(Path(self._root, name)):
-            try:
-                return os.lstat(f"{self._root}/{name}").st_size
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        path = Path(self._root, name)
+        with storage_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return os.lstat(path).st_size
+        return None
 
     def sizes(self, below: str = "") -> Mapping[str, int]:
         """Sizes in bytes of all complete files below a directory, empty or with `/` at its end, by name."""
         directory = os.path.join(self._root, below)
         with storage_errors(Path(directory)):
-            if not os.path.isdir(directory):
-                return {}
-            names = (below + name for name in names_below(directory))
+            names = (below + name for name in names_below(directory)) if os.path.isdir(directory) else ()
             sizes = {name: self.size(name) for name in names if not name.startswith(f"{UNFINISHED}/")}
             return {name: size for name, size in sizes.items() if size is not None}
 
@@ -245,8 +242,7 @@ def open_places(
 
     `mode`: how whole files get there. `replaced`: files that `auto` may hard-link.
     """
-    text = os.fspath(directory)
-    if urls.is_url(text):
+    if urls.is_url(text := os.fspath(directory)):
         return StorePlaces(text)
     return LocalPlaces(Path(text), mode, replaced or SafeToHardlink())
 

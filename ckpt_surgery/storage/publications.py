@@ -24,11 +24,9 @@ def check_published(directory: str) -> None:
     Asks a store for nothing where the directory was listed before, unless there is a journal.
     """
     if not is_published(directory):
-        raise SourceError(
-            f"{shown(directory)} is not committed: a run has begun to publish it and has not finished",
-            hint="Wait for that run. If it has ended, run it again, or `ckpt-surgery commit` it: either "
-            "completes what was begun.",
-        )
+        problem = f"{shown(directory)} is not committed: a run has begun to publish it and has not finished"
+        hint = "Wait for that run. If it has ended, run it again, or `ckpt-surgery commit` it."
+        raise SourceError(problem, hint=hint)
 
 
 def is_published(directory: str) -> bool:

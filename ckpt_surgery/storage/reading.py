@@ -6,7 +6,8 @@ SIGBUS.
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.storage.failures import LINKS, changed, damaged, unreadable
 from ckpt_surgery.storage.listing import FileStat, check_link, listed_object, object_stat, real_path
 from ckpt_surgery.storage.store import ByteRange, Stat, store_of
@@ -40,8 +42,6 @@ CALL_BYTES = 2**26
 """Largest number of bytes per call: cancellation is checked between calls."""
 WHOLE_BYTES = 2**30
 """Largest number of bytes that are read from a file by one call, which copies nothing."""
-
-
 NONE_LISTED: Mapping[str, FileStat] = MappingProxyType({})
 """No files were listed: any version of a file is read."""
 
@@ -170,12 +170,9 @@ def read_file(path: str, most: int | None = None) -> bytes:
         return file.read(0, file.stat.size)
 
 
-def read_pieces(
-    file: OpenFile, offset: int, length: int, buffer: memoryview | None = None
-) -> Iterator[tuple[int, memoryview]]:
+def read_pieces(file: OpenFile, offset: int, length: int) -> Iterator[tuple[int, memoryview]]:
     """The bytes of a range, a buffer full at a time; with the offset of each piece in the range."""
-    if buffer is None:
-        buffer = memoryview(bytearray(min(length, OBJECT_PIECE if urls.is_url(file.path) else PIECE)))
+    buffer = memoryview(bytearray(min(length, OBJECT_PIECE if urls.is_url(file.path) else PIECE)))
     for at in range(0, length, max(1, len(buffer))):
         raise_if_cancelled()
         part = buffer[: length - at]
@@ -183,11 +180,9 @@ def read_pieces(
         yield at, part
 
 
-def range_crc(
-    file: OpenFile, offset: int, length: int, crc: int = 0, buffer: memoryview | None = None
-) -> int:
+def range_crc(file: OpenFile, offset: int, length: int, crc: int = 0) -> int:
     """CRC-32C of a range of a file, continued from that of bytes before."""
-    for _, part in read_pieces(file, offset, length, buffer):
+    for _, part in read_pieces(file, offset, length):
         crc = bytes_crc(part, crc)
     return crc
 
@@ -296,3 +291,69 @@ def write_at(descriptor: int, offset: int, data: memoryview) -> None:
     while done < len(data):
         raise_if_cancelled()
         done += os.pwrite(descriptor, data[done : done + CALL_BYTES], offset + done)
+
+
+class PagedFile:
+    """Bytes of a file, of which the pages that were used last stay in memory. Not thread-safe."""
+
+    def __init__(self, file: OpenFile, page: int, kept: int):
+        self._file = file
+        self._page = page
+        """Bytes of a page. Longer reads go to the file itself."""
+        self._kept = kept
+        """Number of pages in memory, at least 2: a short read touches two at most."""
+        self._pages: OrderedDict[int, bytes] = OrderedDict()
+        self._start, self._last = 0, b""
+        """Offset and bytes of the page that was used last."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The `length` bytes from `offset` on."""
+        at = offset - self._start
+        if at >= 0 and at + length <= len(self._last):
+            return self._last[at : at + length]
+        if length >= self._page or offset + length > self._file.stat.size:
+            return self._file.read(offset, length)
+        number, at = divmod(offset, self._page)
+        data = self._get(number)[at : at + length]
+        return data if len(data) == length else data + self._get(number + 1)[: length - len(data)]
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill the buffer with the bytes from `offset` on; long ones are not copied."""
+        if len(buffer) >= self._page:
+            self._file.read_into(offset, buffer)
+        else:
+            buffer[:] = self.read(offset, len(buffer))
+
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Fetch the pages that these ranges (start, stop) touch: neighbours in one read, of an object all at
+        the same time, because a request takes as long as reading megabytes."""
+        touched = {n for start, stop in ranges for n in range(start // self._page, -(-stop // self._page))}
+        spans: list[tuple[int, int]] = []
+        for start, stop in map(self._span, sorted(touched - set(self._pages))):
+            joins = spans and spans[-1][1] == start
+            spans[-1:] = [(spans[-1][0], stop)] if joins else [*spans[-1:], (start, stop)]
+        path, stat = self._file.path, self._file.stat
+        if is_url(path):
+            fetched = read_ranges([Chunk(path, start, stop - start) for start, stop in spans], {path: stat})
+        else:
+            fetched = (self._file.read(start, stop - start) for start, stop in spans)
+        for (start, _), data in zip(spans, fetched, strict=True):
+            for at in range(0, len(data), self._page):
+                self._keep((start + at) // self._page, data[at : at + self._page])
+
+    def _get(self, number: int) -> bytes:
+        start, stop = self._span(number)
+        if number not in self._pages:
+            self._keep(number, self._file.read(start, stop - start))
+        self._pages.move_to_end(number)
+        self._start, self._last = start, self._pages[number]
+        return self._last
+
+    def _keep(self, number: int, data: bytes) -> None:
+        self._pages[number] = data
+        if len(self._pages) > self._kept:
+            self._pages.popitem(last=False)
+
+    def _span(self, number: int) -> tuple[int, int]:
+        """Start and stop of a page; the last one can be shorter."""
+        return number * self._page, min((number + 1) * self._page, self._file.stat.size)

@@ -1,6 +1,7 @@
 """The file with the record of how a checkpoint was made, in its directory or beside its only file."""
 
 import os
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ckpt_surgery.core import urls
@@ -50,8 +51,8 @@ def read_record(file: str) -> str | None:
 
 def put_record(place: PathLike, text: str) -> None:
     """Write a record, in place of the one that is there: at every moment there is one of the two, whole."""
-    if urls.is_url(os.fspath(place)):
-        store, name = store_of(os.fspath(place))
+    if urls.is_url(url := os.fspath(place)):
+        store, name = store_of(url)
         store.put(name, text.encode("ascii"))
         return
     file = Path(place)
@@ -62,3 +63,20 @@ def put_record(place: PathLike, text: str) -> None:
             written.flush()
             os.fsync(written.fileno())
         os.replace(unfinished, file)
+
+
+KEPT = "ckpt_surgery.files"
+"""Directory beside a record, in which formats without a place for such files keep those of their source."""
+NAMES = (
+    *("config.json", "generation_config.json", "tokenizer*.json", "special_tokens_map.json"),
+    *("added_tokens.json", "vocab*.json", "vocab*.txt", "vocab.bpe", "merges.txt", "*.model", "*.tiktoken"),
+    *("tekken.json", "normalizer.json", "chat_template*", "processor_config.json"),
+    "*preprocessor_config.json",
+)
+"""Patterns of names, as Hugging Face's libraries write them; none of them is code."""
+
+
+def is_companion(name: str) -> bool:
+    """Whether a file in the directory of a checkpoint has such a name. A path with a directory has none."""
+    weights = name.endswith((".safetensors", ".safetensors.index.json"))
+    return "/" not in name and not weights and any(fnmatchcase(name, pattern) for pattern in NAMES)

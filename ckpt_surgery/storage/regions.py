@@ -93,16 +93,15 @@ class PlacedArray:
 
 def _dealt(lengths: Iterable[int], ranges: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
     """The ranges that chunks of these lengths go to: their bytes fill `ranges`, both in order."""
-    rest = list(reversed(ranges))
+    rest, (offset, room) = iter(ranges), (0, 0)
     for length in lengths:
         places: list[tuple[int, int]] = []
         while length:
-            offset, room = rest.pop()
+            if not room:
+                offset, room = next(rest)
             taken = min(length, room)
             places.append((offset, taken))
-            length -= taken
-            if taken < room:
-                rest.append((offset + taken, room - taken))
+            length, offset, room = length - taken, offset + taken, room - taken
         yield places
 
 

@@ -27,7 +27,7 @@ from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import changed, missing
-from ckpt_surgery.storage.store import Buffer, ByteRange, Condition, ConditionFailed, Only, Stat, Version
+from ckpt_surgery.storage.store import Buffer, ByteRange, Condition, ConditionFailed, Only, Stat
 
 _CREDENTIALS = (
     "Check the credentials: of S3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, of Google Cloud "
@@ -84,20 +84,14 @@ def already_there(url: str) -> ConditionFailed:
     return ConditionFailed(f"{shown(url)} was written by another process meanwhile")
 
 
-PART_BYTES = 16 << 20
-"""Size of a part of an upload."""
-MULTIPART_BYTES = 64 << 20
-"""Objects from this size on are uploaded in parts."""
+PART_BYTES, MULTIPART_BYTES = 16 << 20, 64 << 20
+"""Size of a part of an upload, and the size from which on objects are uploaded in parts."""
 IN_FLIGHT = 32
 """Largest number of reads at a time."""
-BATCH = 1000
-"""Largest number of objects that S3 deletes in one request."""
-COPY_BYTES = 5 << 30
-"""Largest object that S3 copies in one request."""
-GAP_BYTES = 512 << 10
-"""Ranges with a smaller gap between them are read together: a request costs more than these bytes."""
-JOINED_BYTES = 8 << 20
-"""Ranges are put together up to this size."""
+BATCH, COPY_BYTES = 1000, 5 << 30
+"""Largest number of objects that S3 deletes, and largest object that it copies, in one request."""
+GAP_BYTES, JOINED_BYTES = 512 << 10, 8 << 20
+"""Ranges with a smaller gap between them are read together, up to this size, as a request costs more."""
 _RETRY = {
     "max_retries": 6,
     "retry_timeout": timedelta(seconds=60),
@@ -252,7 +246,7 @@ class ObjectStore:
         """The condition as obstore takes it. Uploads in parts take none, so theirs is checked before."""
         if only is Only.ANY:
             return "overwrite"
-        version = only.version if isinstance(only, Version) else None
+        version = only if isinstance(only, str) else None
         if not parts and (version is None or not self._generations):
             return "create" if version is None else {"e_tag": version}
         meta = self._head(name)
@@ -278,9 +272,9 @@ class ObjectStore:
             with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="delete") as pool:
                 list(pool.map(self._delete_one, names))
             return
-        left = list(names)
-        while left:
-            batch, left = left[:BATCH], left[BATCH:]
+        every = list(names)
+        for at in range(0, len(every), BATCH):
+            batch = every[at : at + BATCH]
             with remote_errors(f"{self.url}/{batch[0]}", "deleted"):
                 obstore.delete(self._bucket, batch)
 

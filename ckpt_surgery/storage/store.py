@@ -44,7 +44,7 @@ class ByteRange:
 
 
 class Only(enum.Enum):
-    """The condition under which an object is written, besides a version that must be there."""
+    """A condition under which an object is written."""
 
     ANY = "any"
     """Whatever is there is replaced."""
@@ -52,14 +52,8 @@ class Only(enum.Enum):
     """Nothing may be there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
-    """The condition that this version is there."""
-
-    version: str
-
-
-Condition = Only | Version
+Condition = Only | str
+"""When an object is written: `Only`, or if this version is there."""
 
 
 class ConditionFailed(SurgeryError):
@@ -82,28 +76,22 @@ class Store(Protocol):
 
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
         """Objects whose names begin with `prefix`, which is empty or ends with `/`, by their whole names."""
-        ...
 
     def names_in(self, prefix: str = "") -> tuple[Mapping[str, Stat], Sequence[str]]:
         """One level: the objects right below `prefix`, which is empty or ends with `/`, by their whole names;
         and the prefixes below it, with `/` at their ends."""
-        ...
 
     def stat(self, name: str) -> Stat | None:
         """Status of one object; None if there is none."""
-        ...
 
     def now(self) -> int:
         """The store's own time, in nanoseconds since the epoch, to compare with `Stat.modified`."""
-        ...
 
     def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
         """The bytes of an object of this version from `start` to before `stop`, or to its end."""
-        ...
 
     def read_many(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """The bytes of each range, in their order. Ranges near each other in one object are one request."""
-        ...
 
     def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
         """Write a whole object. Large ones go in several parts, and appear only when all parts are there.
@@ -111,26 +99,21 @@ class Store(Protocol):
         Raises ConditionFailed where `only` does not hold. A condition that fails because an answer was lost,
         and the object is there with exactly this data, is no failure.
         """
-        ...
 
     def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
         """Write a whole object from a local file, in parts, without holding it in memory.
 
         Raises as `put`, and OSError of the file.
         """
-        ...
 
     def copies(self, source: str, size: int) -> bool:
         """Whether the store itself can copy an object of this URL and size in bytes: `copy`. Asks nothing."""
-        ...
 
     def copy(self, source: str, name: str) -> None:
         """Copy an object, given by its whole URL, without its bytes passing this machine."""
-        ...
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; those that are not there are no error."""
-        ...
 
 
 _REGISTERED: dict[str, Callable[[str], Store]] = {}

@@ -137,9 +137,8 @@ class Heads:
         wanted = [(url, stat) for url, stat in objects if stat.size and self._get(url, stat) is None]
         if not wanted:
             return
-        ranges = [
-            ByteRange(store_of(url)[1], 0, min(HEAD_BYTES, stat.size), stat.version) for url, stat in wanted
-        ]
+        names = [(store_of(url)[1], stat) for url, stat in wanted]
+        ranges = [ByteRange(name, 0, min(HEAD_BYTES, stat.size), stat.version) for name, stat in names]
         heads = store_of(wanted[0][0])[0].read_many(ranges)
         for (url, stat), head in zip(wanted, heads, strict=True):
             self._keep(url, stat, head)

@@ -10,9 +10,6 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.progress import Progress, ProgressLike, Report, Watch, progress_text
 from ckpt_surgery.core.text import abridged
 
-INTERVAL = 0.1
-"""Seconds between two updates of a line."""
-
 
 @contextmanager
 def reported(progress: ProgressLike) -> Iterator[Report | None]:
@@ -33,8 +30,8 @@ def reported(progress: ProgressLike) -> Iterator[Report | None]:
 
         try:
             yield call
-        except BaseException as error:
-            if raised and any(one is raised[-1] for one in _chain(error)):
+        except BaseException:
+            if raised:
                 raise raised[-1]  # noqa: B904 - the caller's error, which the other one was made of
             raise
     elif progress is not None and not isinstance(progress, bool):
@@ -48,16 +45,6 @@ def reported(progress: ProgressLike) -> Iterator[Report | None]:
             yield bar.report
         finally:
             bar.close()
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, and those that it was raised because of; chains can be circles."""
-    seen: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        yield one
-        seen.add(id(one))
-        one = one.__cause__ or one.__context__
 
 
 def is_interactive() -> bool:
@@ -127,7 +114,7 @@ class _Line:
     def update(self, progress: Progress) -> None:
         seconds, now = self._watch.seconds(progress), time.monotonic()
         if now >= self._next or progress.done_bytes >= progress.total_bytes:
-            self._next = now + INTERVAL
+            self._next = now + 0.1
             text = progress_text(progress, seconds)
             sys.stderr.write(f"\r{text.ljust(len(self._shown))}")
             sys.stderr.flush()

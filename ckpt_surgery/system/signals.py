@@ -5,23 +5,18 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import FrameType
 
 from ckpt_surgery.core.errors import Interrupted
 
 
-@dataclass
 class _Signals:
     """State of the handlers, one for the process, as each signal has only one handler."""
 
-    deferring: bool = False
+    deferring = False
     """True while a section runs that must not be interrupted."""
     pending: int | None = None
     """The last signal received during such a section."""
-
-
-_signals = _Signals()
 
 
 @contextlib.contextmanager
@@ -46,8 +41,8 @@ def interruptible() -> Iterator[None]:
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
     """Raise Interrupted, unless an earlier signal is being handled: its cleanup is not interrupted."""
-    if _signals.deferring:
-        _signals.pending = number
+    if _Signals.deferring:
+        _Signals.pending = number
         return
     error = sys.exception()
     while error is not None and not isinstance(error, Interrupted):
@@ -65,12 +60,12 @@ def deferred() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _signals.deferring = True
+    _Signals.deferring = True
     try:
         yield
     finally:
-        _signals.deferring = False
-        number, _signals.pending = _signals.pending, None
+        _Signals.deferring = False
+        number, _Signals.pending = _Signals.pending, None
     if number is not None:
         raise Interrupted(number, f"stopped by {signal.Signals(number).name}")
 

@@ -15,8 +15,6 @@ BYTES_TOGETHER = 1 << 20
 """Limits on the number of items in a batch and on their bytes, so that all threads get work."""
 THREADS = "task"
 """Beginning of the names of the threads."""
-UPLOADS = 16
-"""Number of files uploaded to a store at a time; each holds some megabytes in memory."""
 POLL = 0.2
 """Longest wait in seconds; signals are handled between two waits."""
 
@@ -50,9 +48,12 @@ def run_all(
             _end(active, stop)
 
 
-def run_requests(requests: Iterable[Callable[[], object]], at_a_time: int = UPLOADS) -> None:
-    """Run requests to a store concurrently: they wait, and need no core. Fails as `run_all` does."""
-    run_all(call, requests, lambda _: 0, 0, at_a_time)
+def run_requests(requests: Iterable[Callable[[], object]]) -> None:
+    """Run requests to a store concurrently: they wait, and need no core. Fails as `run_all` does.
+
+    16 at a time: an upload of a file holds some megabytes in memory.
+    """
+    run_all(call, requests, lambda _: 0, 0, 16)
 
 
 def _collect(running: dict[Future[None], int]) -> None:
@@ -109,10 +110,7 @@ def _end(active: _Active, stop: threading.Event) -> None:
 
 
 def batches(
-    items: Iterable[T],
-    nbytes: Callable[[T], int],
-    most: float = MOST_TOGETHER,
-    room: int = BYTES_TOGETHER,
+    items: Iterable[T], nbytes: Callable[[T], int], most: float = MOST_TOGETHER, room: int = BYTES_TOGETHER
 ) -> Iterator[list[T]]:
     """Group consecutive items up to a number of items and of bytes; a larger item stays alone.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import floordiv
 
 from ckpt_surgery.core.digests import Digests
-from ckpt_surgery.core.errors import Problem, SourceError, UsageError, VerificationError
+from ckpt_surgery.core.errors import Problem, SourceError, UsageError, VerificationError, in_one_line
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.progress import Report
 from ckpt_surgery.core.protocols import Sink
@@ -22,18 +22,23 @@ from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
 from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
 from ckpt_surgery.planner.plan import Plan, Step
 from ckpt_surgery.report.verification import Flaw, VerifiedRun, Verify, flaw_text
-from ckpt_surgery.storage.failures import DAMAGED, one_line
+from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.record_files import record_path
 from ckpt_surgery.storage.views import forget
-from ckpt_surgery.verification.descriptions import DescriptionChecksums, description_checksums
 from ckpt_surgery.verification.reading_back import Checker, ExpectedValues
-from ckpt_surgery.verification.record import UNKNOWN, Record, digests_of, parse_record
+from ckpt_surgery.verification.record import (
+    UNKNOWN,
+    DescriptionChecksums,
+    Record,
+    description_checksums,
+    digests_of,
+    parse_record,
+)
 
 MOST_TOLD = 10
 """Limit on the flaws that an error names."""
 HINT = "Nothing was published. Run again; if it happens twice, test the memory and the disk of this machine."
-OF_SHARD = "The shard counts as not done. Run it again; if it happens twice, test the memory and the disk."
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,8 @@ def read_back(plan: Plan, sink: Sink, part: ShardProgress, tasks: Sequence[Task]
             values.append(ExpectedValues(step.leaf, task.region, index, crc))
     read = lambda cell: writer.read(outputs[cell.leaf.key.text], cell.region)  # noqa: E731
     checker.compare_values(read, values, lambda group: max(cell.nbytes for cell in group))
-    _raise(checker.flaws, plan, OF_SHARD)
+    again = "The shard counts as not done. Run it again; if it happens twice, test the memory and the disk."
+    _raise(checker.flaws, plan, again)
 
 
 def arrays_of(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
@@ -196,7 +202,7 @@ def _check_source(step: Step, flaw: Flaw) -> None:
         with opened(chunk.file) as file:
             what = chunk_flaw(step.stored, chunk, file)
     except SourceError as error:
-        what = one_line(error)
+        what = in_one_line(error)
     if what is not None:
         where = f"(in {shown(chunk.file)}, at byte {chunk.offset})"
         raise SourceError(f"{flaw_text(replace(flaw, what=what))} {where}", hint=DAMAGED)

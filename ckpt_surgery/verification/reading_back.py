@@ -15,10 +15,10 @@ from typing import TypeVar
 import numpy as np
 
 from ckpt_surgery.core.arguments import LinkMode
-from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grid_counts
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grid_counts, ravelled
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.errors import SourceError, in_one_line
 from ckpt_surgery.core.file_states import FileState, change
 from ckpt_surgery.core.leaves import Leaf, read_block
 from ckpt_surgery.core.manifests import Chunk, Manifest
@@ -29,19 +29,12 @@ from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
 from ckpt_surgery.report.values import is_numeric, without_key
 from ckpt_surgery.report.verification import Flaw
-from ckpt_surgery.storage.failures import one_line
-from ckpt_surgery.storage.reading import OpenFile, opened, range_crc, read_ranges
+from ckpt_surgery.storage.reading import OBJECT_PIECE, opened, range_crc, read_ranges
 from ckpt_surgery.storage.samples import state_of
 from ckpt_surgery.system import threads
 from ckpt_surgery.system.threads import batches
 
 T = TypeVar("T")
-PIECE = 4 << 20
-"""Bytes read in one call."""
-BATCH_BYTES, BATCH_COUNT = 16 << 20, 4096
-"""Limits on the bytes and the number of ranges that one thread reads of one file at once."""
-SAMPLED_TOGETHER = 16
-"""Number of files that one thread samples in a batch."""
 Place = tuple[Leaf, Shape, Chunk]
 """A chunk, its leaf, and its index in the leaf's grid."""
 
@@ -54,11 +47,6 @@ class ExpectedRange:
     crc: int
     key: str
     index: Shape
-
-    @property
-    def stop(self) -> int:
-        """Offset after the last byte."""
-        return self.chunk.offset + self.chunk.length
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +86,9 @@ class Checker:
             self.add(key, chunk, _differs(crc, recorded))
         self._counter.add(nbytes)
 
-    def _run(
-        self, work: Callable[[T], object], items: Iterable[T], weight: Callable[[T], int], share: int = 1
-    ) -> None:
-        """Run `work` in threads within the memory budget, or a part of it."""
-        threads.run_all(work, items, weight, self._means.memory // share, self._means.workers)
+    def _run(self, work: Callable[[T], object], items: Iterable[T], weight: Callable[[T], int]) -> None:
+        """Run `work` in threads within the memory budget."""
+        threads.run_all(work, items, weight, self._means.memory, self._means.workers)
 
     # --- stored bytes and values --------------------------------------------------------------------------
 
@@ -128,9 +114,8 @@ class Checker:
         nbytes = sum(span.chunk.length for span in ranges) + sum(cell.nbytes for cell in values)
         self._counter = ByteCounter(nbytes, self._means.progress, CHECKING)
         together = _by_file(ranges, attrgetter("chunk.file", "chunk.offset"), attrgetter("chunk.length"))
-        self._run(self._compare_ranges, together, lambda _: 2 * PIECE)
-        # The rest is for the reader's cache of chunks, and for what the allocator keeps.
-        self.compare_values(lambda cell: source.read(cell.leaf, cell.region), values, _held, share=4)
+        self._run(self._compare_ranges, together, lambda _: OBJECT_PIECE)
+        self.compare_values(lambda cell: source.read(cell.leaf, cell.region), values, _held)
         return {key: Digests(grids[key], True, crcs) for key, crcs in self._crcs.items()}
 
     def _expected(self, leaf: Leaf, digests: Digests) -> Iterator[ExpectedRange | ExpectedValues]:
@@ -158,43 +143,30 @@ class Checker:
                 yield ExpectedRange(stored, crc, key, index)
 
     def _compare_ranges(self, batch: list[ExpectedRange]) -> None:
-        """Compare ranges of one file, or inline ones, in order."""
-        if batch[0].chunk.inline is not None:
-            for span, data in zip(batch, read_ranges([span.chunk for span in batch]), strict=True):
-                self._compare(span.key, span.index, bytes_crc(data), span.crc, len(data))
-            return
+        """Compare ranges of one file, or inline ones; a single one may be of any length."""
+        span, chunk = batch[0], batch[0].chunk
         try:
-            with opened(batch[0].chunk.file) as file:
-                buffer = memoryview(bytearray(PIECE))
-                for group in _near(batch):
-                    self._compare_near(file, group, buffer)
-        except SourceError as error:
-            self.add(batch[0].key, batch[0].index, one_line(error))
-
-    def _compare_near(self, file: OpenFile, group: list[ExpectedRange], buffer: memoryview) -> None:
-        begin, stop = group[0].chunk.offset, max(span.stop for span in group)
-        if stop > file.stat.size:
-            last = next(span for span in group if span.stop > file.stat.size)
-            self.add(last.key, last.index, _ends_early(file, last.stop))
-        elif len(group) == 1:
-            crc = range_crc(file, begin, stop - begin, buffer=buffer)
-            self._compare(group[0].key, group[0].index, crc, group[0].crc, stop - begin)
-        else:
-            file.read_into(begin, buffer[: stop - begin])
-            for span in group:
-                data = buffer[span.chunk.offset - begin : span.stop - begin]
+            if len(batch) == 1 and chunk.inline is None:
+                with opened(chunk.file) as file:
+                    crc = range_crc(file, chunk.offset, chunk.length)
+                self._compare(span.key, span.index, crc, span.crc, chunk.length)
+                return
+            contents = read_ranges([span.chunk for span in batch])
+            for span in batch:
+                data = next(contents)
                 self._compare(span.key, span.index, bytes_crc(data), span.crc, len(data))
+        except SourceError as error:
+            self.add(span.key, span.index, in_one_line(error))
 
     def compare_values(
         self,
         read: Callable[[ExpectedValues], np.ndarray],
         values: Iterable[ExpectedValues],
         held: Callable[[list[ExpectedValues]], int],
-        share: int = 1,
     ) -> None:
         """Compare elements, which `read` returns, with their checksums.
 
-        `held`: bytes that reading a group of small regions holds at most, of the budget's share.
+        `held`: share of the budget in bytes for reading a group of small regions.
         """
 
         def compare(group: list[ExpectedValues]) -> None:
@@ -212,7 +184,7 @@ class Checker:
                         self._crcs.setdefault(key, {})[cell.index] = crc
                 self._compare(key, cell.index, crc, crc if cell.crc is None else cell.crc, cell.nbytes)
 
-        self._run(compare, batches(values, lambda cell: cell.nbytes), held, share)
+        self._run(compare, batches(values, lambda cell: cell.nbytes), held)
 
     def compare_file(self, path: str, name: str, length: int | None, crc: int) -> None:
         """Compare the first `length` bytes of a file, or all, with their checksum; messages name `name`."""
@@ -220,7 +192,7 @@ class Checker:
             with opened(path) as file:
                 now = range_crc(file, 0, file.stat.size if length is None else length)
         except SourceError as error:
-            self.add(None, None, one_line(error))
+            self.add(None, None, in_one_line(error))
             return
         if now != crc:
             self.add(None, None, f"the file {shown(name)}: {_differs(now, crc)}")
@@ -233,8 +205,8 @@ class Checker:
         for leaf in leaves:
             chunks = {} if leaf.manifest is None else leaf.manifest.chunks
             places += ((leaf, index, chunk) for index, chunk in chunks.items())
-        together = _by_file(places, lambda place: (place[2].file, place[2].offset), lambda _: 0)
-        self._run(self._check_batch, together, lambda _: PIECE)
+        together = _by_file(places, lambda place: (place[2].file, place[2].offset), lambda _: 0, 4096)
+        self._run(self._check_batch, together, lambda _: OBJECT_PIECE)
 
     def _check_batch(self, batch: list[Place]) -> None:
         leaf, index, chunk = batch[0]
@@ -244,11 +216,12 @@ class Checker:
                     assert leaf.manifest is not None
                     stop = chunk.offset + chunk.length
                     if file is not None and stop > file.stat.size:
-                        self.add(leaf.key.text, index, _ends_early(file, stop))
+                        what = f"its file ends at byte {file.stat.size}, before byte {stop}"
+                        self.add(leaf.key.text, index, what)
                     elif (flaw := chunk_flaw(leaf.manifest, chunk, file)) is not None:
                         self.add(leaf.key.text, index, flaw)
         except SourceError as error:
-            self.add(leaf.key.text, index, one_line(error))
+            self.add(leaf.key.text, index, in_one_line(error))
 
     def check_grid(self, leaf: Leaf) -> None:
         """Note the first chunk of the grid that has no stored bytes."""
@@ -281,7 +254,7 @@ class Checker:
                 try:
                     now = state_of(os.path.join(directory, file.name), of_objects=True)
                 except SourceError as error:
-                    self.add(None, None, one_line(error))
+                    self.add(None, None, in_one_line(error))
                     continue
                 before = FileState(file.size, file.modified, now.version, file.sample)
                 shared, what = file.how is LinkMode.HARDLINK, change(before, now, times=False)
@@ -292,8 +265,7 @@ class Checker:
                 elif shared and now.modified != file.modified:
                     retimed.append(file)
 
-        parts = [files[at : at + SAMPLED_TOGETHER] for at in range(0, len(files), SAMPLED_TOGETHER)]
-        self._run(check, parts, lambda _: PIECE)
+        self._run(check, batches(files, lambda _: 0, most=16), lambda _: OBJECT_PIECE)
         return retimed
 
 
@@ -311,45 +283,31 @@ def stored_range(manifest: Manifest, region: Region) -> Chunk | None:
     cut = next((axis for axis, n in enumerate(shape) if n > 1), len(shape))
     if shape[cut + 1 :] != grid[cut + 1 :]:
         return None
-    start = 0
-    for at, length in zip(inner, grid, strict=True):
-        start = start * length + at
     chunk, itemsize = manifest.chunks[index], manifest.spec.dtype.itemsize
-    return Chunk(chunk.file, chunk.offset + start * itemsize, region.size * itemsize, chunk.inline)
+    return Chunk(
+        chunk.file, chunk.offset + ravelled(inner, grid) * itemsize, region.size * itemsize, chunk.inline
+    )
 
 
 def _by_file(
-    items: Iterable[T], place: Callable[[T], tuple[str, int]], nbytes: Callable[[T], int]
+    items: Iterable[T], place: Callable[[T], tuple[str, int]], nbytes: Callable[[T], int], most: int = 64
 ) -> list[list[T]]:
-    """Group items by file in the order of offsets; one thread opens the file of a group and reads it."""
+    """Group up to `most` items by file in the order of offsets; one thread opens and reads their file."""
     by_file = itertools.groupby(sorted(items, key=place), lambda item: place(item)[0])
-    return [batch for _, same in by_file for batch in batches(same, nbytes, BATCH_COUNT, BATCH_BYTES)]
-
-
-def _near(batch: list[ExpectedRange]) -> Iterator[list[ExpectedRange]]:
-    """Group ranges that are read in one call: within PIECE bytes, without gaps."""
-    group: list[ExpectedRange] = []
-    for span in batch:
-        if group and (span.stop - group[0].chunk.offset > PIECE or span.chunk.offset > group[-1].stop):
-            yield group
-            group = []
-        group.append(span)
-    if group:
-        yield group
+    return [batch for _, same in by_file for batch in batches(same, nbytes, most)]
 
 
 def _held(group: list[ExpectedValues]) -> int:
-    """Peak memory in bytes of reading a group: a region, and its chunks both decoded and stored."""
+    """Four times the peak memory in bytes of reading a group: a region, and its chunks decoded and stored.
+
+    The rest is for the reader's cache of chunks, and for what the allocator keeps.
+    """
     largest = 0
     for cell in group:
         manifest = cell.leaf.manifest
         chunk = 0 if manifest is None or manifest.supports_partial_reads else manifest.chunk_nbytes
         largest = max(largest, cell.nbytes + 2 * max(cell.nbytes, chunk))
-    return largest
-
-
-def _ends_early(file: OpenFile, stop: int) -> str:
-    return f"its file ends at byte {file.stat.size}, before byte {stop}"
+    return 4 * largest
 
 
 def _differs(crc: int, recorded: int) -> str:

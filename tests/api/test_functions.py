@@ -14,8 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import DataError, PlanError, SourceError, UsageError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, DataError, PlanError, SourceError, UsageError
 
 BFLOAT16 = jnp.bfloat16
 HERE = Path(__file__).name

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.api.mending import mend_recipe, mended_text
-from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, UsageError
 from tests.support.command_line import run
 
 

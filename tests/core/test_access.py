@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.access import access_error, name_beside
+from ckpt_surgery.core.errors import access_error, name_beside
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ def test_what_is_there_and_cannot_be_read(number: int, advice: str) -> None:
     (problem,) = error.problems
     assert problem.message == f"a\\x1bb cannot be read: {os.strerror(number)}"
     assert (problem.hint or "").startswith(advice)
-    other = access_error("a", OSError(number, "the reason"), "listed")
-    assert str(other).startswith("a cannot be listed: the reason")
+    other = access_error("a", OSError(number, "the reason"))
+    assert str(other).startswith("a cannot be read: the reason")
 
 
 def test_a_name_beside_a_path(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from ckpt_surgery.core import errors
 from ckpt_surgery.core.errors import (
     WINDOW,
+    Code,
     FunctionError,
     KeyNotFound,
     Place,
@@ -16,7 +17,6 @@ from ckpt_surgery.core.errors import (
     UsageError,
     add_sentence,
 )
-from ckpt_surgery.core.problem_codes import Code
 
 
 def test_a_problem_shows_its_line_with_a_caret_below() -> None:

@@ -1,6 +1,6 @@
 """Sentences about leaves, folded."""
 
-from ckpt_surgery.core.notices import Notice, few_keys, sentences
+from ckpt_surgery.core.folding import Notice, few_keys, sentences
 
 
 def test_the_same_of_many_leaves_is_said_once() -> None:

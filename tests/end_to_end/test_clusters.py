@@ -21,12 +21,12 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import (
+    Code,
     DestinationError,
     PlanError,
     SourceError,
     WorkersLost,
 )
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.engine.parts import head_bytes, head_of, missing
 from ckpt_surgery.report.verification import Verify

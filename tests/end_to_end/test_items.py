@@ -18,7 +18,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.api import sharding
 from ckpt_surgery.core.errors import DestinationError, Interrupted, PlanError, SourceError, SurgeryError
-from ckpt_surgery.engine.staging import heartbeat, local, renaming
+from ckpt_surgery.engine.staging import heartbeat, local, syncing
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.store import registered, store_of
 from tests.support.checkpoints import quiet, save_standard
@@ -384,7 +384,7 @@ def test_what_is_no_checkpoint_is_not_replaced_as_an_item_nor_a_save_that_was_no
 @pytest.mark.parametrize("when", ["links", "before", "after"])
 def test_a_run_that_is_killed(when: str, other: Path, step: Path) -> None:
     before, links = others_of(OnDisk(str(step.parent)), "ema/"), itertools.count(1)
-    link, exchange = os.link, renaming.exchange
+    link, exchange = os.link, syncing.exchange
 
     def few(*arguments: Any, **keywords: Any) -> None:
         if next(links) == 3:
@@ -412,7 +412,7 @@ def test_a_run_that_is_killed(when: str, other: Path, step: Path) -> None:
 
 def test_an_exchange_in_steps(other: Path, step: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On file systems that cannot exchange names; what a killed run moved aside is put back first."""
-    monkeypatch.setattr(renaming, "_rename_in_one_step", refusing(errno.EINVAL))
+    monkeypatch.setattr(syncing, "_rename_in_one_step", refusing(errno.EINVAL))
     add(other, step.parent, "ema", overwrite=True)
     assert_items(step.parent, WHOLE | {"ema": NEW})
     aside = step.parent / f".20.ckpt-surgery-{'0' * 16}" / "old"

@@ -38,13 +38,7 @@ def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
     }
     note(tmp_path / "j", done)
     assert read_journal(FileLines(tmp_path / "j")) == done
-    assert json.loads((tmp_path / "j").read_text().splitlines()[0]) == {
-        "task": 0,
-        "crc": 0xDEADBEEF,
-        "chunks": [],
-        "files": [],
-        "overflowed": 0,
-    }
+    assert json.loads((tmp_path / "j").read_text().splitlines()[0]) == [0, [], [], 0xDEADBEEF, 0]
 
 
 def test_tasks_are_noted_only_after_a_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +69,7 @@ def test_a_flush_that_fails_notes_nothing(tmp_path: Path) -> None:
     assert read_journal(FileLines(tmp_path / "j")) == {}
 
 
-@pytest.mark.parametrize("cut", range(1, 42))
+@pytest.mark.parametrize("cut", range(1, 19))
 def test_a_torn_last_line_is_dropped_and_not_continued(cut: int, tmp_path: Path) -> None:
     path = tmp_path / "j"
     note(path, {number: TaskResult(crc=number) for number in (1, 2)})
@@ -91,9 +85,9 @@ def test_a_torn_last_line_is_dropped_and_not_continued(cut: int, tmp_path: Path)
         b"\0\0\0",
         b"[]",
         b"{}",
-        b'{"task": "1"}',
-        b'{"task": 1, "crc": "x", "chunks": [], "files": [], "overflowed": 0}',
-        b'{"task": 1, "crc": null, "chunks": [1], "files": [], "overflowed": 0}',
+        b'["1"]',
+        b'[1, [], [], "x", 0]',
+        b"[1, [1], [], null, 0]",
         b"1",
     ],
 )

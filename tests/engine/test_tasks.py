@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
-from ckpt_surgery.engine.tasks import FILES, UNITS_PER_SHARD, Task, make_tasks, shares
+from ckpt_surgery.engine.tasks import UNITS_PER_SHARD, Task, make_tasks, shares
 from ckpt_surgery.functions.arrays import Read
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.plan import Costs, Fate, Plan, Step, Transfer
@@ -138,4 +138,4 @@ def test_a_large_leaf_is_cut_and_stays_together_otherwise() -> None:
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_files_are_linked_by_one_shard(count: int) -> None:
     for number, part in enumerate(shares(ALL_KINDS, count)):
-        assert any(task.step == 1 for task in part) == (number == FILES)
+        assert any(task.step == 1 for task in part) == (number == 0)

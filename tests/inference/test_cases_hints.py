@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery import Inferred
-from ckpt_surgery.core.errors import PlanError, RecipeError, UsageError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, PlanError, RecipeError, UsageError
 from ckpt_surgery.inference.expressions.formations import Candidate, Evidence
 from tests.inference.cases.running import Arrays, assert_found, carried_out, inferred, rules_of, undecided
 from tests.inference.two_sides import normal

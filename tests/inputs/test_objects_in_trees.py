@@ -12,9 +12,8 @@ import torch
 from flax.traverse_util import empty_node, flatten_dict
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.errors import Code, PlanError
 from ckpt_surgery.core.leaves import LeafKind
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.planner.plan import Plan
 
 W = np.arange(3, dtype=np.float32)

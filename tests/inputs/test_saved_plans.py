@@ -16,8 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.api import applying
-from ckpt_surgery.core.errors import DestinationError, PlanError, SurgeryError, UsageError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, DestinationError, PlanError, SurgeryError, UsageError
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
 from ckpt_surgery.inputs import preparing, saved_plans

@@ -11,8 +11,7 @@ import optax
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import PlanError, Problem
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, PlanError, Problem
 from tests.support.checkpoints import save_standard
 
 Tree = Any

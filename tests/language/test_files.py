@@ -8,8 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, RecipeError, SurgeryError, UsageError
 from ckpt_surgery.language.files import load_document, read_text
 from ckpt_surgery.language.loading import load_recipe, parse_recipe
 from ckpt_surgery.language.yaml.parsing import MAX_BYTES

@@ -2,8 +2,7 @@
 
 import pytest
 
-from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, PlanError, SurgeryError, UsageError
 from ckpt_surgery.inputs.matching import recipe_of_rules
 from ckpt_surgery.language.written import document_of, inside_keys, selection_of
 from tests.support.plans import plan_of

@@ -12,8 +12,7 @@ import pytest
 from orbax.checkpoint.experimental import v1
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import PlanError, UsageError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, PlanError, UsageError
 from tests.support.checkpoints import quiet, save_pytree, save_standard, save_steps, save_v1
 
 STATE: dict[str, Any] = {

@@ -11,8 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from orbax.checkpoint.experimental import v1
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import DataError, PlanError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, DataError, PlanError
 from ckpt_surgery.planner.plan import Fate, Plan
 from tests.support.checkpoints import quiet, save_v1
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.core.notices import sentences
+from ckpt_surgery.core.folding import sentences
 from ckpt_surgery.language.schema.field_types import Unmatched
 from ckpt_surgery.planner.decisions import run_pass
 from ckpt_surgery.planner.running import PassRun

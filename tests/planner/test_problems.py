@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, PlanError, Problem, SurgeryError
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.problems import MANY, Problems
 from tests.support.plans import configs

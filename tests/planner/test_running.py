@@ -9,9 +9,8 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.errors import PlanError, SurgeryError
+from ckpt_surgery.core.errors import Code, PlanError, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Apply, inputs_first
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.graph.evaluating import evaluate

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.errors import Code, PlanError
+from ckpt_surgery.core.folding import sentences
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import sentences
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.arrays import Read, reads
 from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.planner.entries import Entry, SourceLeaves

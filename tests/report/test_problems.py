@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code
 from ckpt_surgery.language.expressions import regexes as patterns
 from ckpt_surgery.report.problems import PAGE, SITE, problem_sections
 from tests.test_docs import ROOT, blocks

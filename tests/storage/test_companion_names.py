@@ -1,6 +1,6 @@
 """Which files are a model's config, tokenizer or processors."""
 
-from ckpt_surgery.storage.companion_names import is_companion
+from ckpt_surgery.storage.record_files import is_companion
 
 COMPANIONS = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),

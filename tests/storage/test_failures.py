@@ -26,8 +26,6 @@ def test_what_to_do_about_what_cannot_be_read(number: int, kind: type, hint: str
     (problem,) = found.problems
     assert problem.message == "a\\x1bb cannot be read: the reason"
     assert (problem.hint or "").startswith(hint)
-    (listed,) = unreadable("a", OSError(number, "the reason"), "listed").problems
-    assert listed.message == "a cannot be listed: the reason"
 
 
 def test_storage_errors_name_the_path_and_what_to_do(tmp_path: Path) -> None:

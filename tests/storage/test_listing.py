@@ -112,10 +112,10 @@ def test_links_into_the_blobs_of_a_hugging_face_cache(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_listed(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"gone cannot be listed: No such file(.|\n)*take another copy"):
+    with pytest.raises(SourceError, match=r"gone cannot be read: No such file(.|\n)*take another copy"):
         names_in(str(tmp_path / "gone"))
     (tmp_path / "file").touch()
-    with pytest.raises(SourceError, match="file cannot be listed: Not a directory"):
+    with pytest.raises(SourceError, match="file cannot be read: Not a directory"):
         directory_names(str(tmp_path / "file"))
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.storage.listing import FileStat
-from ckpt_surgery.storage.paged import PagedFile
-from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.reading import OpenFile, PagedFile, opened
 from tests.support.key_value import uploaded
 
 DATA = random.Random(0).randbytes(1000)

@@ -9,7 +9,7 @@ import pytest
 
 from ckpt_surgery.core.errors import MissingLibraryError, SourceError, StorageError
 from ckpt_surgery.storage import remote, store
-from ckpt_surgery.storage.store import ByteRange, ConditionFailed, Only, Store, Version, store_of
+from ckpt_surgery.storage.store import ByteRange, ConditionFailed, Only, Store, store_of
 from tests.emulators import gcs
 from tests.emulators.fixtures import Bucket
 
@@ -67,9 +67,9 @@ def test_writes_have_conditions(bucket_of: Bucket) -> None:
     first = one.put("lock", b"1", Only.ABSENT)
     with pytest.raises(ConditionFailed, match="another process"):
         one.put("lock", b"2", Only.ABSENT)
-    second = one.put("lock", b"3", Version(first.version))
+    second = one.put("lock", b"3", first.version)
     with pytest.raises(ConditionFailed):
-        one.put("lock", b"4", Version(first.version))
+        one.put("lock", b"4", first.version)
     assert one.read("lock", version=second.version) == b"3"
     assert ConditionFailed("").exit_code == 4
 

@@ -13,9 +13,9 @@ def calls_of(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls: list[str] = []
     real_open, real_fill, real_read = reading.opened, reading._fill_from_file, reading.OpenFile.read
 
-    def counted_open(path: str) -> Any:
+    def counted_open(path: str, *listed: Any) -> Any:
         calls.append("open")
-        return real_open(path)
+        return real_open(path, *listed)
 
     def counted_fill(path: str, descriptor: int, offset: int, buffer: memoryview) -> None:
         calls.append("read")

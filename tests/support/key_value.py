@@ -76,7 +76,7 @@ class KeyValueStore:
         with self._request(f"put {name}"), self._locked():
             there = self._stat(name)
             if only is not Only.ANY and (None if there is None else there.version) != (
-                None if only is Only.ABSENT else getattr(only, "version", None)
+                None if only is Only.ABSENT else only
             ):
                 raise ConditionFailed(f"{self.url}/{name} is not as it should be")
             self._write(name, data)

@@ -35,8 +35,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import SurgeryError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, SurgeryError
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import Means, run
 from ckpt_surgery.formats.opening import encoder

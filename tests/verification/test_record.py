@@ -17,8 +17,14 @@ from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.formats.opening import open_source
 from ckpt_surgery.verification import record
-from ckpt_surgery.verification.descriptions import DescriptionChecksums
-from ckpt_surgery.verification.record import Malformed, digests_of, parse_record, record_length, record_text
+from ckpt_surgery.verification.record import (
+    DescriptionChecksums,
+    Malformed,
+    digests_of,
+    parse_record,
+    record_length,
+    record_text,
+)
 
 ARRAYS: dict[str, np.ndarray] = {
     "a/kernel": np.ones((40, 30), np.float32),

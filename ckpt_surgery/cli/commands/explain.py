@@ -10,8 +10,7 @@ from ckpt_surgery.cli.parameters.completion import complete_subject
 from ckpt_surgery.cli.parameters.options import Argument, Full, JsonTo, Rules
 from ckpt_surgery.cli.parameters.paths import check_documents, given_recipe
 from ckpt_surgery.cli.terminal.console import Terminal, open_terminal
-from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.inputs.options import ExplainOptions
 

@@ -80,7 +80,7 @@ def infer(
 
 def _lines(inferred: "Inferred", out: str | None) -> "Iterator[Line]":
     """The summary: what decided, what is open, what is dropped."""
-    from ckpt_surgery.core.notices import few_keys
+    from ckpt_surgery.core.folding import few_keys
 
     findings = inferred.findings
     yield ((VALUES[inferred.values], "dim"),)

@@ -45,7 +45,7 @@ def invert(
     """
     import ckpt_surgery
     from ckpt_surgery.api.inverting import InvertDocument
-    from ckpt_surgery.core.notices import few_keys
+    from ckpt_surgery.core.folding import few_keys
 
     if not (sources or rules):
         raise click.MissingParameter(param_hint="'SRC...'", param_type="argument")

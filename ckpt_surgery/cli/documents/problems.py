@@ -6,7 +6,7 @@ from typing import Annotated
 
 from ckpt_surgery.cli.documents.reported_problems import ReportedProblem
 from ckpt_surgery.core.documents import UNSET, Document, Pattern, Versioned
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 from ckpt_surgery.cli.parameters.options import ReportFormat
 from ckpt_surgery.cli.terminal.console import as_options
-from ckpt_surgery.core.errors import Problem
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, Problem
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.core.version import VERSION
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code
 
 Complete = Callable[[click.Context, click.Parameter, str], Any]
 

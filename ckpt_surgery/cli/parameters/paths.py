@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from ckpt_surgery.cli.terminal.console import STDOUT, Terminal
-from ckpt_surgery.core.errors import Problem, UsageError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, Problem, UsageError
 from ckpt_surgery.core.text import number_of, shown
 
 RULES = "rules"

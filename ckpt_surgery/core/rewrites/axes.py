@@ -147,8 +147,12 @@ def reshaped(manifest: Manifest, shape: Shape) -> Manifest | None:
     """The same elements in C order in another shape. None where chunks would not be chunks of that shape."""
     if shape == manifest.spec.shape:
         return manifest
-    parts = _parts(manifest, shape)
-    if parts is None:
+    if 0 in shape:
+        return None
+    cuts = itertools.pairwise(matching_axes(manifest.spec.shape, shape))
+    found = [_part_of(range(i, end), range(j, new_end), manifest, shape) for (i, j), (end, new_end) in cuts]
+    parts = [part for part in found if part is not None]
+    if len(parts) < len(found):
         return None
     chunk_shape = tuple(length for part in parts for length in part.chunks)
     codec = _reshaped_codec(manifest, parts, chunk_shape)
@@ -156,15 +160,6 @@ def reshaped(manifest: Manifest, shape: Shape) -> Manifest | None:
         return None
     chunks = _reshaped_chunks(manifest, parts, shape, chunk_shape)
     return Manifest(ArraySpec(shape, manifest.spec.dtype), chunk_shape, codec, chunks)
-
-
-def _parts(manifest: Manifest, shape: Shape) -> list[_ChunkGroup] | None:
-    if 0 in shape:
-        return None
-    cuts = itertools.pairwise(matching_axes(manifest.spec.shape, shape))
-    parts = [_part_of(range(i, end), range(j, new_end), manifest, shape) for (i, j), (end, new_end) in cuts]
-    known = [part for part in parts if part is not None]
-    return known if len(known) == len(parts) else None
 
 
 def _part_of(old: range, new: range, manifest: Manifest, shape: Shape) -> _ChunkGroup | None:
@@ -178,20 +173,12 @@ def _part_of(old: range, new: range, manifest: Manifest, shape: Shape) -> _Chunk
         chunks = iter(chunk for _, chunk in axes)
         same = tuple(next(chunks) if length > 1 else 1 for length in lengths)
         return _ChunkGroup(old, new, same, kept=True)
-    run = _run(axes)
-    box = None if run is None else _box(run, lengths)
-    return None if box is None else _ChunkGroup(old, new, box, kept=run == 1)
-
-
-def _run(axes: Sequence[tuple[int, int]]) -> int | None:
-    """Number of elements of each chunk of axes (length, chunk length), if they are consecutive in C order.
-
-    None where they are not, or where the last chunk is shorter.
-    """
     long = list(itertools.dropwhile(lambda axis: axis[1] == 1, axes))
     if long and (long[0][0] % long[0][1] or any(length != chunk for length, chunk in long[1:])):
-        return None
-    return math.prod(chunk for _, chunk in long)
+        return None  # elements of a chunk are not consecutive in C order, or the last chunk is shorter
+    run = math.prod(chunk for _, chunk in long)
+    box = _box(run, lengths)
+    return None if box is None else _ChunkGroup(old, new, box, kept=run == 1)
 
 
 def _box(run: int, lengths: Shape) -> Shape | None:

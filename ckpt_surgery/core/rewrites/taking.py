@@ -12,18 +12,19 @@ from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
 from ckpt_surgery.core.rewrites.axes import canonical_codec, inserted, replaced, restored
 from ckpt_surgery.core.selections import Positions
 
-MOST_CHUNKS = 2**20
-"""Largest number of chunks in the result of a rewrite that refers to the same chunks repeatedly."""
-MOST_PIECES = 256
-"""Largest number of pieces that a chunk is cut into, each of which becomes a chunk."""
+MOST_CHUNKS, MOST_PIECES = 2**20, 256
+"""Largest number of chunks in the result of a rewrite that refers to the same chunks repeatedly, and of
+pieces that a chunk is cut into, each of which becomes a chunk."""
 
 
 def take_along(manifest: Manifest, axis: int, positions: Positions) -> Manifest | None:
     """The elements at these positions along an axis: whole chunks, or an interval of raw ones."""
-    if (interval := _interval(positions)) is not None:
-        return sliced(manifest, axis, *interval)
     if len(positions) == 0:
         return manifest if manifest.spec.shape[axis] == 0 else None
+    first, stop = int(positions[0]), int(positions[0]) + len(positions)
+    is_range = isinstance(positions, range)
+    if positions == range(first, stop) if is_range else np.array_equal(positions, np.arange(first, stop)):
+        return sliced(manifest, axis, first, stop)
     numbers = _whole_chunks(positions, manifest.chunk_shape[axis])
     if numbers is None:
         return None
@@ -36,16 +37,6 @@ def take_along(manifest: Manifest, axis: int, positions: Positions) -> Manifest 
     held = ((index, chunk, targets.get(index[axis], ())) for index, chunk in manifest.chunks.items())
     chunks = {replaced(index, axis, target): chunk for index, chunk, many in held for target in many}
     return replace(manifest, spec=spec, chunks=chunks)
-
-
-def _interval(positions: Positions) -> tuple[int, int] | None:
-    """The first position and the last plus one, where positions are consecutive; else None."""
-    if len(positions) == 0:
-        return None
-    first, length = int(positions[0]), len(positions)
-    if isinstance(positions, range):
-        return (first, first + length) if length == 1 or positions.step == 1 else None
-    return (first, first + length) if np.array_equal(positions, np.arange(first, first + length)) else None
 
 
 def _whole_chunks(positions: Positions, length: int) -> list[int] | None:

@@ -3,15 +3,16 @@
 A place is a `Path` on disk, or the URL of an object store as a text.
 """
 
+import errno
 import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
+from ckpt_surgery.core.errors import DestinationError, UsageError
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.engine.staging.leftovers import moved_aside
 from ckpt_surgery.engine.staging.locks import FileLock
@@ -26,7 +27,6 @@ from ckpt_surgery.storage.views import forget
 
 Place = Path | str
 NEVER_WRITTEN = "Choose another destination; sources are never written to."
-"""Hint for a destination that is also a source."""
 
 
 def check_path(sources: Sequence[str], destination: Path, overwrite: bool, read: Sequence[Path] = ()) -> None:
@@ -50,10 +50,10 @@ def check_path(sources: Sequence[str], destination: Path, overwrite: bool, read:
                     hint=f"Name {other} instead, or remove the link.",
                 )
             if same_place(Path.cwd(), destination) or lies_in(Path.cwd(), destination):
-                raise _held(destination, "the working directory")
+                raise _held(path_text(destination), "the working directory")
         for file in read:
             if same_place(file, destination) or lies_in(file, destination):
-                raise _held(destination, f"{path_text(file)}, which this run reads")
+                raise _held(path_text(destination), f"{path_text(file)}, which this run reads")
         check_parent(destination)
         FileLock(lock_of(absolute(destination))).check()
 
@@ -63,15 +63,15 @@ def check_apart(sources: Iterable[str], place: Place) -> None:
 
     Raises UsageError, and DestinationError if a source would be replaced.
     """
-    for source in _alike(sources, place):
-        if _is_same(source, place):
-            problem = f"{_text(place)}: the destination is the source itself"
+    at = os.fspath(place)
+    for source in sources:
+        if _is_same(source, at):
+            raise UsageError(f"{shown(at)}: the destination is the source itself", hint=NEVER_WRITTEN)
+        if _is_below(at, source):
+            problem = f"{shown(at)}: the destination lies inside the source {shown(source)}"
             raise UsageError(problem, hint=NEVER_WRITTEN)
-        if _is_below(place, source):
-            problem = f"{_text(place)}: the destination lies inside the source {_text(source)}"
-            raise UsageError(problem, hint=NEVER_WRITTEN)
-        if _is_below(source, place):
-            raise _held(place, f"the source {_text(source)}")
+        if _is_below(source, at):
+            raise _held(at, f"the source {shown(source)}")
 
 
 def check_files(files: Iterable[str], place: Place) -> None:
@@ -79,33 +79,26 @@ def check_files(files: Iterable[str], place: Place) -> None:
 
     They can be in any directory, and need not exist.
     """
-    if isinstance(place, Path) and place.is_dir():
-        return
-    if any(_is_same(file, place) for file in _alike(files, place)):
-        raise UsageError(f"{_text(place)}: the destination is a file of a source", hint=NEVER_WRITTEN)
+    at = os.fspath(place)
+    if not os.path.isdir(at) and any(_is_same(file, at) for file in files):
+        raise UsageError(f"{shown(at)}: the destination is a file of a source", hint=NEVER_WRITTEN)
 
 
-def _alike(paths: Iterable[str], place: Place) -> Iterator[Place]:
-    """Yield the places of the same kind: paths if `place` is a path, else URLs."""
-    of_store = isinstance(place, str)
-    return (path if of_store else Path(path) for path in paths if urls.is_url(path) == of_store)
+def _is_same(path: str, other: str) -> bool:
+    if urls.is_url(path) or urls.is_url(other):
+        return path == other
+    return same_place(Path(path), Path(other))
 
 
-def _is_same(place: Place, other: Place) -> bool:
-    return same_place(place, Path(other)) if isinstance(place, Path) else place == other
+def _is_below(inner: str, outer: str) -> bool:
+    if urls.is_url(inner) or urls.is_url(outer):
+        return inner.startswith(f"{outer}/")
+    return lies_in(Path(inner), Path(outer))
 
 
-def _is_below(inner: Place, outer: Place) -> bool:
-    return lies_in(inner, Path(outer)) if isinstance(inner, Path) else inner.startswith(f"{outer}/")
-
-
-def _text(place: Place) -> str:
-    return shown(os.fspath(place))
-
-
-def _held(place: Place, what: str) -> DestinationError:
+def _held(place: str, what: str) -> DestinationError:
     """Error for a destination whose replacement would remove what the run needs."""
-    problem = f"{_text(place)}: is not replaced, for it holds {what}"
+    problem = f"{shown(place)}: is not replaced, for it holds {what}"
     return DestinationError(problem, hint="Choose another destination.")
 
 
@@ -154,22 +147,17 @@ def state_of(place: Place, run: str = "") -> str | None:
         return None
     with storage_errors(path):
         hasher = hashlib.sha256()
-        for name, status in _entries(path):
-            of_file = () if stat.S_ISDIR(status.st_mode) else (status.st_size, status.st_mtime_ns)
+        pending = [("", os.lstat(path))]
+        while pending:  # in a fixed order; links are not followed
+            name, status = pending.pop()
+            is_inner = stat.S_ISDIR(status.st_mode)
+            of_file = () if is_inner else (status.st_size, status.st_mtime_ns)
             hasher.update(repr((name, status.st_mode, status.st_ino, *of_file)).encode())
+            if is_inner:
+                with os.scandir(path / name) as inner:
+                    entries = sorted(inner, key=lambda entry: entry.name)
+                pending += [(os.path.join(name, e.name), e.stat(follow_symlinks=False)) for e in entries]
         return hasher.hexdigest()
-
-
-def _entries(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield a path and everything below it by relative name, in a fixed order. Does not follow links."""
-    pending = [("", os.lstat(path))]
-    while pending:
-        name, status = pending.pop()
-        yield name, status
-        if stat.S_ISDIR(status.st_mode):
-            with os.scandir(path / name) as inner:
-                entries = sorted(inner, key=lambda entry: entry.name)
-            pending += [(os.path.join(name, e.name), e.stat(follow_symlinks=False)) for e in entries]
 
 
 def is_of_shards(name: str, run: str) -> bool:
@@ -187,21 +175,18 @@ def check_same(place: Place, replaces: Replacement | None, run: str = "") -> Non
         return
     now = state_of(place, run)
     if now != replaces.state and (now is not None or replaces.one_item):
-        hint = "Look at what is there now; then run again."
-        raise DestinationError(f"{_text(place)}: changed during this run, so it was not replaced", hint=hint)
+        what = f"{shown(os.fspath(place))}: changed during this run, so it was not replaced"
+        raise DestinationError(what, hint="Look at what is there now; then run again.")
 
 
-_FREE_SPACE = "Free some space, or choose a destination on another file system."
-
-
-def check_space(destination: Path, bytes_needed: int, hint: str = _FREE_SPACE) -> None:
+def check_space(destination: Path, bytes_needed: int) -> None:
     """Raise StorageError if the destination's file system has less than `bytes_needed` bytes free."""
     parent = absolute(destination).parent
     with storage_errors(parent):
         free = shutil.disk_usage(parent).free
-    if free < bytes_needed:
-        sizes = f"{bytes_text(bytes_needed)} are to be written, {bytes_text(free)} are free"
-        raise StorageError(f"{path_text(parent)}: {sizes}", hint=hint)
+        if free < bytes_needed:
+            sizes = f"{bytes_text(bytes_needed)} are to be written, {bytes_text(free)} are free"
+            raise OSError(errno.ENOSPC, sizes)
 
 
 def lock_of(destination: Path) -> Path:

@@ -23,8 +23,6 @@ from ckpt_surgery.system.signals import deferred, unhindered
 
 TRIES = 10
 """Attempts at a contended lock."""
-_LONGEST_JOIN = 1.0
-"""Seconds to wait for the thread at the end; it may hang in a network file system or store."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,6 @@ class Lock(ABC):
                 return ()  # the answer to the request that created it was lost, as networks can lose one
             self._check_ended(sign)
             if self._replace(sign):
-                if sign.owner is None:
-                    return (f"took over {shown(self.place)}, which does not tell whose it is",)
                 return (f"took over the lock of {who(sign.owner)}, which has ended without finishing",)
         raise self._contended()
 
@@ -144,13 +140,9 @@ class Lock(ABC):
         if life.ended:
             return
         seen = f"{who(sign.owner)} is writing this destination ({last_sign(life)})"
-        hint = "Wait until it is done. If you are sure that it has ended, remove the lock file."
-        if not life.known:
-            hint = (
-                "Wait until it is done. If it has ended, which cannot be seen from here, its lock will be "
-                f"taken over {max(0.0, self.limit - life.age):.0f} s from now; if you are sure of it, remove "
-                "the lock file."
-            )
+        later = f"; else it will be taken over {max(0.0, self.limit - life.age):.0f} s from now"
+        rest = "." if life.known else f"{later}, if it gives no sign of life."
+        hint = f"Wait until it is done. If you are sure that it has ended, remove the lock file{rest}"
         raise DestinationError(f"{shown(self.place)}: {seen}", hint=hint)
 
     def _taken(self, owner: Owner | None) -> DestinationError:
@@ -199,7 +191,7 @@ def keep_alive(renew: Callable[[], None], interval: float) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join(_LONGEST_JOIN)
+        thread.join(1.0)  # it may hang in a network file system or store
 
 
 @contextlib.contextmanager

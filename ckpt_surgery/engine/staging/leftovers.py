@@ -35,8 +35,7 @@ ASIDE = "old"
 """Name of the old checkpoint in the temporary directory, on file systems that cannot exchange names."""
 OLD_RECORD = "old-record"
 """Name there of the record beside the old checkpoint, while that is replaced."""
-_PUBLISHING = "publishing-"
-_RUN_ID = "[0-9a-f]{16}"
+_PUBLISHING, _RUN_ID = "publishing-", "[0-9a-f]{16}"
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,7 @@ def announce(directory: Path, product: os.stat_result) -> None:
     A run that dies right after the rename leaves a directory that looks unfinished, and may hold the old
     checkpoint: by this note others see that nothing is left to do.
     """
-    handle = os.open(directory / f"{_PUBLISHING}{product.st_ino}", os.O_CREAT | os.O_WRONLY, 0o666)
-    os.close(handle)
+    (directory / f"{_PUBLISHING}{product.st_ino}").touch()
 
 
 def journals(directory: Path) -> list[Path]:
@@ -191,14 +189,13 @@ def clear(directories: list[LeftDirectory], destination: Path) -> list[str]:
             path.unlink(missing_ok=True)
     notices = []
     for place in [leftover.directory for leftover in directories]:
-        what = f"removed {path_text(place)}, which an unfinished run left behind"
+        done, why = f"removed {path_text(place)}", ""
         try:
             place = claim(place, destination)
             remove(place)
         except OSError as error:
-            why = f"which an unfinished run left behind ({error.strerror or error})"
-            what = f"could not remove {path_text(place)}, {why}"
-        notices.append(what)
+            done, why = f"could not remove {path_text(place)}", f" ({error.strerror or error})"
+        notices.append(f"{done}, which an unfinished run left behind{why}")
     return notices
 
 

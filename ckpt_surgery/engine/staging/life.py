@@ -22,8 +22,6 @@ from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.store import Store
 from ckpt_surgery.system.signals import deferred, unhindered
 
-_AGAIN = "Without `resume=True`, the run removes it and starts from the beginning."
-
 
 @dataclass(frozen=True)
 class FileLines:
@@ -115,7 +113,8 @@ class Staging(ABC):
         name, reason = difference(leftover.identity, self.identity)
         if name:
             reason = reason if leftover.identity else f"its {RUN} cannot be read"
-            raise PlanError(f"{leftover.where} cannot be resumed: {reason}", hint=_AGAIN)
+            hint = "Without `resume=True`, the run removes it and starts from the beginning."
+            raise PlanError(f"{leftover.where} cannot be resumed: {reason}", hint=hint)
         return leftover
 
     @abstractmethod
@@ -232,7 +231,7 @@ def _released(lock: Lock) -> list[str]:
     return []
 
 
-def still_there(place: str, error: OSError | SurgeryError) -> str:
+def still_there(place: str, why: OSError | SurgeryError | str) -> str:
     """Say that something could not be removed."""
-    reason = errors.in_one_line(error) if isinstance(error, SurgeryError) else error.strerror or str(error)
-    return f"{place} is left ({reason}); the next run removes it"
+    reason = errors.in_one_line(why) if isinstance(why, SurgeryError) else why
+    return f"{place} is left ({getattr(why, 'strerror', None) or reason}); the next run removes it"

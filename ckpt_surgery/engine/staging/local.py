@@ -18,16 +18,19 @@ from ckpt_surgery.engine.staging.checks import check_same, lock_of
 from ckpt_surgery.engine.staging.heartbeat import Lock
 from ckpt_surgery.engine.staging.life import FileLines, Lines, Staging, still_there
 from ckpt_surgery.engine.staging.locks import FileLock
-from ckpt_surgery.engine.staging.renaming import exchange, move
-from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
+from ckpt_surgery.engine.staging.syncing import (
+    exchange,
+    interruptibly,
+    move,
+    sync_directory,
+    sync_file,
+    sync_tree,
+)
 from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists, path_text
 from ckpt_surgery.storage.record_files import beside, put_record
 from ckpt_surgery.system.signals import deferred
-
-_LONGEST_REMOVAL = 1.0
-"""Seconds that an interrupted run may spend on removing its files, which is slow on some disks."""
 
 
 class DirectoryStage(Staging):
@@ -78,11 +81,9 @@ class DirectoryStage(Staging):
             self._begun = True
 
     def journal(self, worker: str) -> Lines:
-        """A file in the temporary directory."""
         return FileLines(self.directory / f"journal-{worker}.jsonl")
 
     def put_beside(self, record: str) -> None:
-        """Write the record into the temporary directory. Raises StorageError."""
         put_record(self.record, record)
 
     def kept_in(self) -> str | None:
@@ -97,14 +98,15 @@ class DirectoryStage(Staging):
         """Remove the temporary directory, unless another run took it over."""
         if keep:
             return []
-        seconds, self._begun = _LONGEST_REMOVAL if quickly else math.inf, False
+        self._begun = False
+        removal = partial(leftovers.remove, self.directory)
         try:
-            removal = partial(leftovers.remove, self.directory)
-            done = not exists(self.directory) or interruptibly(removal, seconds)
+            # Some disks are slow, and somebody waits for the end of an interrupted run.
+            if exists(self.directory) and not interruptibly(removal, 1.0 if quickly else math.inf):
+                return [still_there(path_text(self.directory), "there is much to remove")]
         except OSError as error:
             return [still_there(path_text(self.directory), error)]
-        left = f"{path_text(self.directory)} is left (there is much to remove); the next run removes it"
-        return [] if done else [left]
+        return []
 
 
 class DiskStage(DirectoryStage):
@@ -143,7 +145,9 @@ class DiskStage(DirectoryStage):
                     others = few([other for other in written if other != name]) or "something else"
                     problem = f"{shown(name)} was to be written as one file; there is {others}"
                     raise VerificationError(problem)
-            interruptibly(self._sync)
+            interruptibly(partial(sync_tree, self.tree))
+            if exists(self.record):
+                sync_file(self.record)
             self._made = os.lstat(self.output)
             for directory in {self.directory, self.tree.parent}:
                 leftovers.announce(directory, self._made)
@@ -169,11 +173,6 @@ class DiskStage(DirectoryStage):
     @property
     def _loss(self) -> str:
         return f"{path_text(self.directory)} was taken over or removed during this run"
-
-    def _sync(self) -> None:
-        sync_tree(self.tree)
-        if exists(self.record):
-            sync_file(self.record)
 
     def report(self, failure: BaseException) -> None:
         """Add the state of the destination; a rename that failed may still have been carried out."""

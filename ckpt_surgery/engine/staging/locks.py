@@ -22,14 +22,12 @@ from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.heartbeat import TRIES, Lock, Sign
 from ckpt_surgery.engine.staging.owners import Note, Owner, note_bytes, parse_note
-from ckpt_surgery.engine.staging.renaming import UNSUPPORTED, rename_atomically
+from ckpt_surgery.engine.staging.syncing import UNSUPPORTED, rename_atomically
 from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Store, Version
+from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Store
 
 _GUARD_TRIES = 100
 """Attempts at the guard of a directory that another run holds, a hundredth of a second apart."""
-_MOST_BYTES = 1 << 16
-"""Limit on the bytes read from a file that describes a run."""
 
 
 class FileLock(Lock):
@@ -43,12 +41,11 @@ class FileLock(Lock):
         self._path = path
 
     def acquire(self) -> tuple[str, ...]:
-        """Acquire as `Lock` does, one run at a time. Raises DestinationError, StorageError."""
+        """Acquire as `Lock` does, one run at a time. Raises StorageError, too."""
         with storage_errors(self._path), _guarded(self._path.parent):
             return super().acquire()
 
     def read(self) -> Sign | None:
-        """Read the lock; None if there is none. Raises OSError."""
         return read_sign(self._path)
 
     def renew(self) -> None:
@@ -62,7 +59,6 @@ class FileLock(Lock):
                 os.utime(handle)
 
     def confirm(self) -> None:
-        """Check that this run holds the lock. Raises DestinationError, OSError."""
         for _ in range(TRIES):
             sign = read_sign(self._path, own=True)
             if sign is not None:
@@ -89,16 +85,15 @@ class FileLock(Lock):
         Only on file systems that have neither call nor hard links for it, a run that dies between creating
         the lock and writing it leaves one that names nobody.
         """
-        try:
+        with contextlib.suppress(FileExistsError):
             try:
                 rename_atomically(written, self._path)
             except OSError as error:
                 if error.errno not in UNSUPPORTED:
                     raise
                 _write(self._path, owner)
-        except FileExistsError:
-            return False
-        return True
+            return True
+        return False
 
     def _replace(self, sign: Sign) -> bool:
         return self._take_away(sign) and self._create()
@@ -176,7 +171,7 @@ def _opened(file: Path) -> Iterator[int]:
 def _read(handle: int) -> tuple[Note, os.stat_result]:
     """Read note and status of an open file; the note is empty for a pipe, whose reading would never end."""
     status = os.fstat(handle)
-    return parse_note(os.read(handle, _MOST_BYTES)) if stat.S_ISREG(status.st_mode) else Note(), status
+    return parse_note(os.read(handle, 1 << 16)) if stat.S_ISREG(status.st_mode) else Note(), status
 
 
 def _sign(note: Note, status: os.stat_result) -> Sign:
@@ -263,7 +258,7 @@ class ObjectLock(Lock):
         """Rewrite the lock. If another run took it, it is marked as lost."""
         with self._guard:
             for _ in range(TRIES):
-                if self.lost or self._released or self._put(Version(self._version)):
+                if self.lost or self._released or self._put(self._version):
                     return
                 sign = self.read()
                 if sign is None:
@@ -305,7 +300,7 @@ class ObjectLock(Lock):
         return True
 
     def _replace(self, sign: Sign) -> bool:
-        return self._put(Version(str(sign.version)))
+        return self._put(str(sign.version))
 
     def _put(self, only: Condition) -> bool:
         """Write the lock conditionally; False if the condition does not hold.

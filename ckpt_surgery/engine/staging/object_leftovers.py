@@ -61,11 +61,6 @@ class ObjectJournal:
         """Object that completes the checkpoint: the last document, or else the last data."""
         return list(self.documents or self.waiting)[-1]
 
-    @property
-    def obsolete(self) -> list[str]:
-        """Names of the older checkpoint's objects that are not in the new one."""
-        return [name for name in self.before if name not in self.documents and name not in self.data]
-
 
 def journal_name(run: str) -> str:
     """Name of a run's journal below its destination."""
@@ -89,11 +84,11 @@ def tasks_prefix(run: str) -> str:
 
 def to_bytes(journal: ObjectJournal) -> bytes:
     """Serialize a journal as ASCII, with its documents in base64."""
-    return json.dumps(vars(journal), default=_json).encode("ascii")
 
+    def as_json(value: bytes | frozenset[str]) -> str | list[str]:
+        return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else sorted(value)
 
-def _json(value: bytes | frozenset[str]) -> str | list[str]:
-    return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else sorted(value)
+    return json.dumps(vars(journal), default=as_json).encode("ascii")
 
 
 def from_bytes(content: bytes) -> ObjectJournal | None:
@@ -156,15 +151,12 @@ def examine(store: Store, prefix: str) -> tuple[Mapping[str, Stat], Sequence[Lef
 def _own_objects(run: str, journal: ObjectJournal | None, objects: Mapping[str, Stat]) -> dict[str, Stat]:
     own, prefix = journal_name(run), own_prefix(run)
     kept = {name: stat for name, stat in objects.items() if name == own or name.startswith(prefix)}
-    if journal is None:
-        return kept
-    until = max(stat.modified for stat in kept.values()) + int(LEASE * 1e9)
-    known = {*journal.before, *journal.around, *journal.adopted}
-    return kept | {
-        name: stat
-        for name, stat in objects.items()
-        if name not in known and not name.startswith(OWN) and stat.modified <= until
-    }
+    if journal is not None:
+        until = max(stat.modified for stat in kept.values()) + int(LEASE * 1e9)
+        known = {*journal.before, *journal.around, *journal.adopted}
+        others = ((name, stat) for name, stat in objects.items() if stat.modified <= until)
+        kept |= {name: stat for name, stat in others if name not in known and not name.startswith(OWN)}
+    return kept
 
 
 def remove(store: Store, prefix: str, run: str, objects: Collection[str]) -> None:
@@ -185,9 +177,8 @@ def remove(store: Store, prefix: str, run: str, objects: Collection[str]) -> Non
 
 def clear(store: Store, prefix: str, leftovers: Sequence[LeftObjects]) -> list[str]:
     """Remove leftovers of runs that never published. Returns a sentence for each. Raises StorageError."""
-    notices, where = [], shown(f"{store.url}/{prefix}")
+    where, rest = shown(f"{store.url}/{prefix}"), "which an unfinished run left behind"
     for leftover in leftovers:
         remove(store, prefix, leftover.run, list(leftover.objects))
-        count = number_of(len(leftover.objects), "object")
-        notices.append(f"removed {count} below {where}, which an unfinished run left behind")
-    return notices
+    counts = (number_of(len(leftover.objects), "object") for leftover in leftovers)
+    return [f"removed {count} below {where}, {rest}" for count in counts]

@@ -16,7 +16,8 @@ from ckpt_surgery.core.errors import DestinationError, SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.object_leftovers import ObjectJournal
 from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Stat, Store, Version
+from ckpt_surgery.storage.reading import OBJECT_PIECE
+from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Stat, Store
 from ckpt_surgery.system.threads import run_requests
 
 COMMIT_FILE = "commit_success.txt"
@@ -26,11 +27,7 @@ _ENTRIES = (
     "model.safetensors.index.json",
 )
 """Documents without which a checkpoint that has no commit file cannot be opened, the last read first."""
-_PIECE = 16 << 20
-"""Bytes of an object held in memory while it is copied."""
 _MANIFEST = "manifest.ocdbt"
-_DOCUMENTS = 32
-"""Number of documents uploaded at a time."""
 
 
 def marker_of(names: Iterable[str]) -> str | None:
@@ -83,21 +80,21 @@ class Switch:
             self._retire()
             waiting = ((name, at) for name, at in journal.waiting.items() if name != journal.marker)
             run_requests(partial(self._bring, name, at) for name, at in waiting)
-            documents = {name: data for name, data in journal.documents.items() if name != journal.marker}
+            documents = [name for name in journal.documents if name != journal.marker]
             manifests = [name for name in documents if _is_called(name, _MANIFEST)]
             others = [name for name in documents if name not in manifests]
-            run_requests((partial(self._put, name, documents[name]) for name in others), _DOCUMENTS)
+            run_requests(partial(self._put, name, journal.documents[name]) for name in others)
             for name in manifests:
-                self._put(name, documents[name])
+                self._put(name, journal.documents[name])
             self._confirm()
             self._commit()
         for name, data in journal.amended.items():
-            self._write(name, data, Version(journal.around[name]))
+            self._write(name, data, journal.around[name])
 
     def clear(self) -> None:
         """Delete objects that only the older checkpoint had. Raises StorageError."""
-        if self._journal.obsolete:
-            self._store.delete([self._name(name) for name in self._journal.obsolete])
+        kept = {*self._journal.documents, *self._journal.data}
+        self._store.delete([self._name(name) for name in self._journal.before if name not in kept])
 
     def _is_done(self) -> bool:
         """True if the marker exists, and is not the older checkpoint's."""
@@ -124,8 +121,7 @@ class Switch:
             old = [name for name, stat in stats.items() if stat is not None and stat.version == before[name]]
             self._store.delete([self._name(name) for name in old])
             return
-        name = self._name(marker)
-        stat = self._store.stat(name)
+        stat = self._store.stat(self._name(marker))
         if stat is None:
             return
         claim = f"replaced by {self._journal.run}\n".encode("ascii")
@@ -133,8 +129,8 @@ class Switch:
             if not self._holds(marker, claim, stat):
                 raise self._changed(marker)
         elif _is_called(marker, COMMIT_FILE):
-            self._write(marker, claim, Version(stat.version))
-        self._store.delete([name])
+            self._write(marker, claim, stat.version)
+        self._store.delete([self._name(marker)])
 
     def _bring(self, name: str, place: str) -> None:
         """Copy data to its final name, within the store if it can, else through a temporary file."""
@@ -145,15 +141,15 @@ class Switch:
             self._store.copy(url, self._name(name))
             return
         with tempfile.NamedTemporaryFile() as file, storage_errors(Path(file.name)):
-            for start in range(0, size, _PIECE):
-                file.write(self._store.read(source, start, min(start + _PIECE, size)))
+            for start in range(0, size, OBJECT_PIECE):
+                file.write(self._store.read(source, start, min(start + OBJECT_PIECE, size)))
             file.flush()
             self._store.upload(self._name(name), Path(file.name))
 
     def _put(self, name: str, data: bytes) -> None:
         before = self._journal.before.get(name)
         there = None if before is None else self._store.stat(self._name(name))
-        self._write(name, data, Only.ABSENT if there is None else Version(before or ""))
+        self._write(name, data, Only.ABSENT if there is None else before or "")
 
     def _commit(self) -> None:
         marker = self._journal.marker

@@ -71,7 +71,6 @@ class StoreStage(Staging):
         return {} if self._journal is None else self._journal.before
 
     def opened(self) -> AbstractContextManager[object]:
-        """Context in which the draft's URL can be opened."""
         return registered(scheme_of_draft(self.run), lambda _: self.draft)
 
     def journal(self, worker: str) -> Lines:
@@ -105,15 +104,17 @@ class StoreStage(Staging):
         others = {name: version for name, version in present.items() if name.startswith(inside)}
         around = {name: version for name, version in present.items() if name not in others}
         if others and not (self._replaces is not None and self._replaces.overwrites):
-            raise _exists(f"{self.url}/{inside}".rstrip("/"), bool(notices))
+            error = already_there(shown(f"{self.url}/{inside}".rstrip("/")))
+            for notice in notices:
+                errors.add_sentence(error, notice, hint="Look at it: there may be nothing left to do.")
+            raise error
         self.notices += tuple(notices)
         to_resume = self.choose(left, resume)
         rest = [leftover for leftover in left if leftover is not to_resume]
         self.notices += tuple(leftovers.clear(self.store, self.prefix, rest))
-        written = {name: stat for name, stat in stored.items() if name in self._adopted}
-        self.run = self.lock.owner.run
+        written = {name: stored[name] for name in self._adopted}
+        self.run = self.lock.owner.run if to_resume is None else to_resume.run
         if to_resume is not None:
-            self.run = to_resume.run
             written |= to_resume.data
         self.draft = UnpublishedStore(
             self.store, self.prefix, self.run, frozenset(others), written, self.lock.check_held
@@ -178,19 +179,16 @@ class StoreStage(Staging):
     def _check_unchanged(self, journal: ObjectJournal) -> None:
         """Refuse to publish if objects were added, changed or removed. Raises DestinationError."""
         there = leftovers.listed(self.store, self.prefix)
-        own, written = own_prefix(self.run), set(self.draft.places.values())
+        own, written = own_prefix(self.run), {*self.draft.places.values()}
         mine = {name for name in there if name.startswith(own)} | written | {journal_name(self.run)}
-        now = {name: stat.version for name, stat in there.items() if name not in mine}
-        before = {**journal.before, **journal.around}
-        changed = {name for name in {**now, **before} if now.get(name) != before.get(name)}
-        lost = written - set(there)
+        now = {(name, stat.version) for name, stat in there.items() if name not in mine}
+        changed = {name for name, _ in now ^ {*journal.before.items(), *journal.around.items()}}
+        lost = written - there.keys()
         if changed or lost:
             what = "was written or deleted" if changed else "of this run was deleted"
-            raise DestinationError(
-                f"{shown(f'{self.url}/{min(changed or lost)}')}: {what} during this run, so nothing was "
-                "published",
-                hint="Look at what is there now; then run again.",
-            )
+            place = shown(f"{self.url}/{min(changed or lost)}")
+            problem = f"{place}: {what} during this run, so nothing was published"
+            raise DestinationError(problem, hint="Look at what is there now; then run again.")
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -240,8 +238,7 @@ def roll_forward(url: str) -> tuple[str, ...]:
     Does nothing if there is none. Raises DestinationError if a living run holds the lock, StorageError.
     """
     store, prefix = store_of(url)
-    _, left = leftovers.examine(store, prefix)
-    if not any(leftover.switching for leftover in left):
+    if not any(leftover.switching for leftover in leftovers.examine(store, prefix)[1]):
         return ()
     lock = ObjectLock(store, lock_name(prefix))
     try:
@@ -264,13 +261,3 @@ def _roll_forward(url: str, lock: ObjectLock, left: Sequence[leftovers.LeftObjec
             notices.append(f"completed {shown(url)}, which a run had begun to publish before it ended")
             forget()
     return notices
-
-
-def _exists(url: str, completed: bool) -> DestinationError:
-    if not completed:
-        return already_there(shown(url))
-    return DestinationError(
-        f"{shown(url)}: exists already: a run had begun to publish it before it ended, and it was completed "
-        "just now",
-        hint="Look at it: there may be nothing left to do. To replace it: `overwrite=True`.",
-    )

@@ -16,10 +16,6 @@ _PROC = Path("/proc")
 """Directory with Linux's descriptions of processes."""
 _RUNNING = "running"
 """Start time of a process of which the system tells only that it exists."""
-_MACOS = "macos"
-"""Process namespace on macOS, which has one for each boot."""
-_UUID_BYTES = 64
-"""Bytes of a buffer for the text of a UUID, with room to spare."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ def has_ended(owner: Owner) -> bool | None:
 def _system() -> tuple[str, str]:
     """Boot id and process namespace of this process; empty if the system has none."""
     if sys.platform == "darwin":
-        return _boot_session(), _MACOS
+        return _boot_session(), "macos"  # which has one namespace for each boot
     try:
         if os.readlink(_PROC / "self") != str(os.getpid()):  # it describes another namespace's processes
             return "", ""
@@ -100,7 +96,7 @@ def _system() -> tuple[str, str]:
 
 def _boot_session() -> str:
     """macOS's `kern.bootsessionuuid`, new with each boot; empty if unknown."""
-    text, size = ctypes.create_string_buffer(_UUID_BYTES), ctypes.c_size_t(_UUID_BYTES)
+    text, size = ctypes.create_string_buffer(64), ctypes.c_size_t(64)
     ask = getattr(ctypes.CDLL(None), "sysctlbyname", None)
     failed = ask is None or ask(b"kern.bootsessionuuid", text, ctypes.byref(size), None, ctypes.c_size_t(0))
     return "" if failed else text.value.decode("ascii", "replace")
@@ -153,6 +149,6 @@ def _exists(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it belongs to somebody else
-        return True
+    except PermissionError:
+        pass  # it belongs to somebody else
     return True

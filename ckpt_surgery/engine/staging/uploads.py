@@ -30,12 +30,12 @@ from ckpt_surgery.engine.staging.local import DirectoryStage
 from ckpt_surgery.engine.staging.locks import ObjectLock, lock_name
 from ckpt_surgery.engine.staging.objects import StoreStage
 from ckpt_surgery.planner.plan import Replacement
-from ckpt_surgery.storage.companion_names import is_companion
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import walk
 from ckpt_surgery.storage.paths import path_text
-from ckpt_surgery.storage.record_files import beside_text
-from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, Version, store_of
+from ckpt_surgery.storage.reading import OBJECT_PIECE
+from ckpt_surgery.storage.record_files import beside_text, is_companion
+from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, store_of
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.signals import unhindered
 from ckpt_surgery.system.threads import run_requests
@@ -56,8 +56,6 @@ class Upload(DirectoryStage):
         """`nbytes`: bytes that will be written."""
         self._spool = spool_of(url)
         self._nbytes = nbytes
-        self._made = False
-        """True once the directory is known to be this user's."""
         super().__init__(self._spool / os.path.basename(url), lock, one_file, identity)
         self.called = shown(url)
 
@@ -71,17 +69,15 @@ class Upload(DirectoryStage):
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
             problem = f"{path_text(self._spool)} is not a directory that only this user may use"
             raise StorageError(problem, hint="Remove it, or set TMPDIR to a directory of yours.")
-        self._made = True
         super().begin(resume)
         if not self.resumed:
-            check_space(self.destination, self._nbytes, hint="")
+            check_space(self.destination, self._nbytes)
 
     def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
         """As on a disk."""
         left = super().remove(keep, quickly)
-        with contextlib.suppress(OSError):  # what is kept to be resumed is in it
-            if self._made:
-                os.rmdir(self._spool)
+        with contextlib.suppress(OSError):  # what is kept to be resumed is in it, or it is another user's
+            os.rmdir(self._spool)
         return left
 
     @contextlib.contextmanager
@@ -109,10 +105,6 @@ class Upload(DirectoryStage):
 
 
 # --- one file ---------------------------------------------------------------------------------------------
-
-
-_PIECE = 16 << 20
-"""Bytes compared at once."""
 
 
 class FileUpload(Upload):
@@ -150,7 +142,7 @@ class FileUpload(Upload):
         if (now and now.version) != (before and before.version):
             raise self._changed()
         with self.record_replaced(self._store, beside_text(self._name)):
-            only = Only.ABSENT if before is None else Version(before.version)
+            only = Only.ABSENT if before is None else before.version
             try:
                 run_requests([partial(self._store.upload, self._name, self.output, only)])
                 self.published = True
@@ -169,12 +161,12 @@ class FileUpload(Upload):
             before, now, size = self._before, self._store.stat(self._name), self.output.stat().st_size
             if now is None or now.size != size or (before and before.version == now.version):
                 return False
+            ranges = ((start, min(start + OBJECT_PIECE, size)) for start in range(0, size, OBJECT_PIECE))
             with self.output.open("rb") as reader:
-                for start in range(0, size, _PIECE):
-                    end = min(start + _PIECE, size)
-                    if self._store.read(self._name, start, end, now.version) != reader.read(_PIECE):
-                        return False
-            return True
+                return all(
+                    self._store.read(self._name, start, end, now.version) == reader.read(OBJECT_PIECE)
+                    for start, end in ranges
+                )
         return False
 
     def _changed(self) -> DestinationError:
@@ -182,17 +174,12 @@ class FileUpload(Upload):
         return DestinationError(problem, hint="Look at what is there now; then run again.")
 
     def report(self, failure: BaseException) -> None:
-        """Add the state of the destination."""
         super().report(failure)
         if self.published or not self.lock.lost:
             self.report_state(failure, self._before is not None)
 
 
 # --- several files ----------------------------------------------------------------------------------------
-
-
-MOST_DOCUMENT_BYTES = 64 << 20
-"""Limit on the bytes of a document, which is held in memory; larger files count as data."""
 
 
 class DirectoryUpload(Upload):
@@ -206,15 +193,9 @@ class DirectoryUpload(Upload):
     def begin(self, resume: bool) -> None:
         """Prepare the destination, and create the local directory."""
         self._target.begin(False)
-        self._hand_on_notices()
         super().begin(resume)
 
-    def _hand_on_notices(self) -> None:
-        self.notices += self._target.notices
-        self._target.notices = ()
-
     def renew(self) -> None:
-        """Renew the destination's lock."""
         self._target.renew()
 
     def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
@@ -222,7 +203,6 @@ class DirectoryUpload(Upload):
         return [*super().remove(keep, quickly), *self._target.remove()]
 
     def report(self, failure: BaseException) -> None:
-        """Add the state of the destination."""
         super().report(failure)
         self._target.report(failure)
 
@@ -232,7 +212,7 @@ class DirectoryUpload(Upload):
         files = {name: self.tree / name for name in sorted(walk(self.work, self.work))}
         if not files:
             raise VerificationError(f"{self.called}: nothing was written that makes it a checkpoint")
-        documents = [name for name in files if is_document(name, files[name].stat().st_size)]
+        documents = [name for name in files if _is_document(name, files[name].stat().st_size)]
         # Weights come last.
         data = sorted(files.keys() - documents, key=lambda name: (not is_companion(name), name))
         draft, last = target.draft, None if documents else data.pop()
@@ -254,15 +234,13 @@ class DirectoryUpload(Upload):
                     target.publish_last(partial(draft.upload, last, files[last], Only.ABSENT))
         finally:
             self.published = target.published
-            self._hand_on_notices()
+            self.notices += target.notices
 
 
-def is_document(name: str, size: int) -> bool:
+def _is_document(name: str, size: int) -> bool:
     """True if a file describes others, judged by its name: `.zarray`, `model.safetensors.index.json`.
 
-    Config files do not: without the weights they are no checkpoint.
+    Config files do not: without the weights they are no checkpoint. Documents are held in memory.
     """
-    if is_companion(name):
-        return False
     base = name.rpartition("/")[2]
-    return (base.endswith(".json") or base.startswith(".")) and size <= MOST_DOCUMENT_BYTES
+    return (base.endswith(".json") or base.startswith(".")) and size <= 64 << 20 and not is_companion(name)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.errors import SourceError, in_one_line
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous
@@ -31,10 +31,9 @@ from ckpt_surgery.formats.shared.torch import globals as words
 from ckpt_surgery.formats.shared.torch import tree
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.zip.members import LOCAL, read_archive
-from ckpt_surgery.storage.failures import about_key, damaged, one_line, with_key, with_path
+from ckpt_surgery.storage.failures import about_key, damaged, with_key, with_path
 from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_directory, real_path
-from ckpt_surgery.storage.paged import PagedFile
-from ckpt_surgery.storage.reading import OpenFile, opened, stat_within
+from ckpt_surgery.storage.reading import OpenFile, PagedFile, opened, stat_within
 
 _CHECKPOINT = "torch.distributed.checkpoint"
 _SHARDED = "torch.distributed._shard.sharded_tensor.metadata"
@@ -285,7 +284,7 @@ def read_contents(directory: str, index: Sequence[Stored]) -> dict[str, FileStat
                     entry.content = tree.list_leaves(saved, path, "", entry.key)
                     leaves = entry.content.leaves
                 except SourceError as error:  # it asks for other things than plain values and tensors
-                    why = f"is a Python object that is not read: {one_line(error)[:500]}"
+                    why = f"is a Python object that is not read: {in_one_line(error)[:500]}"
                     entry.content, leaves = Unreadable(why, words.RESAVE), {}
                 leaf_room += size - len(leaves)
                 text_room += tree.TEXT_GAIN * size - sum(map(len, leaves))

@@ -29,8 +29,7 @@ from ckpt_surgery.formats.registry import Listing, Selection
 from ckpt_surgery.formats.shared.boxes import beyond_memory
 from ckpt_surgery.storage.failures import damaged, flawed, with_path
 from ckpt_surgery.storage.listing import check_link, names_in, real_path
-from ckpt_surgery.storage.paged import PagedFile
-from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.reading import OpenFile, PagedFile, opened
 from ckpt_surgery.storage.views import prefetch
 
 MOST_HEADER_BYTES = 2**26

@@ -23,8 +23,7 @@ from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.hdf5 import SIGNATURE
 from ckpt_surgery.storage.failures import damaged, with_path
 from ckpt_surgery.storage.listing import FileStat
-from ckpt_surgery.storage.paged import PagedFile
-from ckpt_surgery.storage.reading import OpenFile, opened
+from ckpt_surgery.storage.reading import OpenFile, PagedFile, opened
 
 FILE_PAGE, OBJECT_PAGE = 4 << 10, 64 << 10
 """Bytes that are read together, of a file and of an object in a store."""

@@ -30,11 +30,10 @@ from ckpt_surgery.formats.shared.zarr.decoding import decode_region
 from ckpt_surgery.formats.shared.zarr.files import Files, IndexedFiles, array_manifest
 from ckpt_surgery.formats.shared.zarr.layout import FILE_NAMES, zarr_names
 from ckpt_surgery.formats.shared.zarr.metadata import parse_array
-from ckpt_surgery.storage.companion_names import KEPT
 from ckpt_surgery.storage.failures import about_key, damaged, with_key
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import FileStat, check_link, directory_names, exists, real_path
-from ckpt_surgery.storage.record_files import RECORD_NAME
+from ckpt_surgery.storage.record_files import KEPT, RECORD_NAME
 from ckpt_surgery.storage.views import prefetch
 
 JSON_FILE = "metadata"

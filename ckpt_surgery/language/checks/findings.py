@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.expressions.naming import EVERYWHERE
 from ckpt_surgery.language.expressions.scope import HOOKS, ExpressionError

@@ -13,8 +13,8 @@ from typing import Any
 
 import regex
 
+from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.keys import SEPARATOR
-from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.optimizer_states import COLLECTIONS, OPTIMIZER
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.expressions.regexes import safe_length

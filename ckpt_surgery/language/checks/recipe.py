@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ckpt_surgery.core.errors import Code
 from ckpt_surgery.core.keys import SEPARATOR
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import spec_flaw
 from ckpt_surgery.language.checks.findings import Finding, Subject, empty_fields
 from ckpt_surgery.language.checks.rules import RuleCheck

@@ -6,7 +6,7 @@ from typing import Any
 
 import regex
 
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.checks.findings import Finding, Subject, empty_fields
 from ckpt_surgery.language.expressions.naming import name_problem

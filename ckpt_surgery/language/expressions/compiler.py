@@ -12,8 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from ckpt_surgery.core.errors import FunctionError, SurgeryError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, FunctionError, SurgeryError
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.expressions.calls import call, call_problem
 from ckpt_surgery.language.expressions.lookups import (

@@ -14,8 +14,7 @@ from typing import Any
 
 import regex
 
-from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, FunctionError
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern

@@ -14,7 +14,7 @@ from typing import Any
 
 import regex
 
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.expressions.compiler import Compiler, Evaluator, errors_at, line_starts
 from ckpt_surgery.language.expressions.naming import unknown_name

@@ -15,8 +15,7 @@ from typing import Any
 
 import regex
 
-from ckpt_surgery.core.errors import RecipeError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, RecipeError
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.expressions.scope import Constant, ExpressionError, PatternError, described
 

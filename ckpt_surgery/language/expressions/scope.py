@@ -10,8 +10,7 @@ from typing import Any, TypeGuard, TypeVar
 
 import regex
 
-from ckpt_surgery.core.errors import FunctionError, Problem, SurgeryError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, FunctionError, Problem, SurgeryError
 from ckpt_surgery.core.text import did_you_mean, number_of
 from ckpt_surgery.functions.arrays import Array, Series
 

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
 
-from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, UsageError
 from ckpt_surgery.core.text import number_of
 from ckpt_surgery.language.expressions.parsing import Expression
 from ckpt_surgery.language.patterns.templates import Template

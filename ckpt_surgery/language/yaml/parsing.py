@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ckpt_surgery.core.errors import Problem, RecipeError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, Problem, RecipeError
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.language.yaml.document import DocumentPath, Mark, YamlDocument, paired, path_text
 

@@ -15,9 +15,9 @@ from types import CodeType
 from typing import Any
 
 from ckpt_surgery.core.errors import Problem, UsageError
+from ckpt_surgery.core.folding import Notice, sentences
 from ckpt_surgery.core.keys import list_paths
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import Notice, sentences
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.expressions.naming import name_problem
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT

@@ -18,9 +18,16 @@ from dataclasses import replace
 from typing import Any
 
 from ckpt_surgery.core import errors
-from ckpt_surgery.core.errors import PlanError, Problem, SourceError, SurgeryError, UsageError, WorkersLost
+from ckpt_surgery.core.errors import (
+    Code,
+    PlanError,
+    Problem,
+    SourceError,
+    SurgeryError,
+    UsageError,
+    WorkersLost,
+)
 from ckpt_surgery.core.libraries import report_missing
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.parts import Head, head_of, missing

@@ -17,8 +17,7 @@ from ckpt_surgery.cli.documents.reported_problems import (
     workflow_commands,
 )
 from ckpt_surgery.cli.parameters.options import ReportFormat, requested_format
-from ckpt_surgery.core.errors import Place, Problem
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, Place, Problem
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.report.problems import problem_sections
 from tests.support.command_line import run

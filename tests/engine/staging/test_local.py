@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.errors import DestinationError, StorageError, VerificationError
-from ckpt_surgery.engine.staging import heartbeat, renaming, syncing
+from ckpt_surgery.engine.staging import heartbeat, syncing
 from tests.support.calls import record_calls
 from tests.support.directories import names
 from tests.support.failing import refusing
@@ -33,7 +33,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def renaming_to(source: Path, target: Path) -> None:
         done.append(f"rename to {target.name}")
 
-    record_calls(monkeypatch, renaming, "_rename_in_one_step", renaming_to)
+    record_calls(monkeypatch, syncing, "_rename_in_one_step", renaming_to)
     return done
 
 
@@ -60,7 +60,7 @@ def test_overwrite_between_files_and_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, after: bool, stepwise: bool
 ) -> None:
     if stepwise:
-        monkeypatch.setattr(renaming, "_rename_in_one_step", refusing(errno.EINVAL))
+        monkeypatch.setattr(syncing, "_rename_in_one_step", refusing(errno.EINVAL))
     put(tmp_path / "out", OLD, one_file=before)
     with pytest.raises(DestinationError, match="another program"):
         put(tmp_path / "out", NEW, one_file=after)
@@ -158,8 +158,8 @@ def faults(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int], bool]) -> Ite
     with monkeypatch.context() as patch:
         for name in CALLS:
             patch.setattr(os, name, faulty(name, getattr(os, name)))
-        one_step = faulty("rename in one step", renaming._rename_in_one_step)
-        patch.setattr(renaming, "_rename_in_one_step", one_step)
+        one_step = faulty("rename in one step", syncing._rename_in_one_step)
+        patch.setattr(syncing, "_rename_in_one_step", one_step)
         yield made
 
 
@@ -194,7 +194,7 @@ def test_a_fault_at_every_system_call(
     one_file: bool,
 ) -> None:
     if stepwise:
-        monkeypatch.setattr(renaming, "_rename_in_one_step", refusing(errno.EINVAL))
+        monkeypatch.setattr(syncing, "_rename_in_one_step", refusing(errno.EINVAL))
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # a thousand waits for the disk take long
     monkeypatch.setattr(heartbeat, "has_ended", lambda owner: True)  # what is left is this very process's
     outcomes = set()
@@ -250,7 +250,7 @@ def test_what_is_not_durable_is_taken_back(
         if set(renamed) - {"the lock"} and (path == tmp_path) == (which == "parent"):
             fail()
 
-    renamed = record_calls(monkeypatch, renaming, "_rename_in_one_step", target)
+    renamed = record_calls(monkeypatch, syncing, "_rename_in_one_step", target)
     record_calls(monkeypatch, syncing, "_sync", sync)
     with pytest.raises(StorageError) as caught:
         put(tmp_path / "out", NEW, overwrite=True, one_file=one_file)

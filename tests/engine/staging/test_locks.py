@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.errors import DestinationError, StorageError
-from ckpt_surgery.engine.staging import locks, owners, renaming
+from ckpt_surgery.engine.staging import locks, owners, syncing
 from ckpt_surgery.engine.staging.heartbeat import Sign
 from ckpt_surgery.engine.staging.locks import FileLock
 from tests.support.calls import record_calls
@@ -59,7 +59,7 @@ def test_a_lock_of_its_own_that_may_not_be_read_is_a_failure(
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What the file system offers for a file that must not replace another."""
     if request.param != "exclusive rename":
-        monkeypatch.setattr(renaming, "_rename_in_one_step", refusing(errno.EINVAL))
+        monkeypatch.setattr(syncing, "_rename_in_one_step", refusing(errno.EINVAL))
     if request.param == "neither":
         monkeypatch.setattr(os, "link", refusing(errno.EPERM))
     return str(request.param)

@@ -16,7 +16,6 @@ from ckpt_surgery.storage.store import (
     ConditionFailed,
     Only,
     Stat,
-    Version,
     registered,
     store_of,
 )
@@ -56,7 +55,7 @@ def test_of_two_that_take_over_one_wins(store: KeyValueStore, monkeypatch: pytes
     at_age(monkeypatch, store, LEASE + 1)
     first, second = ObjectLock(store, LOCK), ObjectLock(store, LOCK)
     first.acquire()
-    assert not second._put(Version(stat.version))
+    assert not second._put(stat.version)
     first.confirm()
 
 

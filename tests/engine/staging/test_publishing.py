@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.errors import DestinationError, Interrupted, StorageError
-from ckpt_surgery.engine.staging import leftovers, life, local, renaming, syncing
+from ckpt_surgery.engine.staging import leftovers, life, local, syncing
 from ckpt_surgery.engine.staging.local import DiskStage
 from ckpt_surgery.system.signals import interruptible
 from tests.support.calls import record_calls
@@ -59,7 +59,7 @@ def test_at_no_moment_is_a_checkpoint_beside_the_record_of_another(
     put_recorded(tmp_path / "out.npz", OLD)
     seen: list[tuple[str | None, str | None]] = []
     synced = record_calls(monkeypatch, syncing, "_sync", lambda path, flags: path.name)
-    one_step, plain = renaming._rename_in_one_step, os.rename
+    one_step, plain = syncing._rename_in_one_step, os.rename
 
     def look() -> None:
         state = (found(tmp_path / "out.npz"), record_at(tmp_path))
@@ -81,7 +81,7 @@ def test_at_no_moment_is_a_checkpoint_beside_the_record_of_another(
         plain(source, target)
         look()
 
-    monkeypatch.setattr(renaming, "_rename_in_one_step", rename_in_one_step)
+    monkeypatch.setattr(syncing, "_rename_in_one_step", rename_in_one_step)
     monkeypatch.setattr(os, "rename", rename)
     put_recorded(tmp_path / "out.npz", NEW, overwrite=True)
     absent: list[tuple[str | None, str | None]] = [(None, None)] if stepwise else []
@@ -131,7 +131,7 @@ def test_what_was_published_is_not_resumed(
 ) -> None:
     """A run that dies right after the rename leaves its journal, and perhaps the old checkpoint."""
     if stepwise:
-        monkeypatch.setattr(renaming, "_rename_in_one_step", refusing(errno.EINVAL))
+        monkeypatch.setattr(syncing, "_rename_in_one_step", refusing(errno.EINVAL))
     if before:
         put(tmp_path / "out", before, one_file=one_file)
     with monkeypatch.context() as patch, staged(tmp_path / "out", one_file, overwrite=True) as staging:
@@ -156,7 +156,7 @@ def test_a_signal_during_the_rename_comes_after_it(
             os.kill(os.getpid(), signal.SIGTERM)
 
     put(tmp_path / "out", OLD, one_file=one_file)
-    record_calls(monkeypatch, renaming, "_rename_in_one_step", interrupt)
+    record_calls(monkeypatch, syncing, "_rename_in_one_step", interrupt)
     with pytest.raises(Interrupted) as caught, interruptible():
         put(tmp_path / "out", NEW, overwrite=True, one_file=one_file)
     assert str(caught.value) == f"stopped by SIGTERM\n\n{tmp_path}/out is new and complete"

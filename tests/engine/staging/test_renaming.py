@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from ckpt_surgery.core.errors import DestinationError
-from ckpt_surgery.engine.staging import renaming
+from ckpt_surgery.engine.staging import syncing
 from ckpt_surgery.storage import system_calls
 from tests.support.failing import refusing
 
@@ -27,7 +27,7 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     elif name == "no such function":
         monkeypatch.setattr(system_calls, "_library", SimpleNamespace)
     elif name == "refused":
-        monkeypatch.setattr(renaming, "_rename_in_one_step", refusing(errno.EINVAL))
+        monkeypatch.setattr(syncing, "_rename_in_one_step", refusing(errno.EINVAL))
     return name
 
 
@@ -44,20 +44,20 @@ def test_a_move_refuses_what_exists(tmp_path: Path) -> None:
     (tmp_path / "new").write_text("new")
     (tmp_path / "old").write_text("old")
     with pytest.raises(DestinationError, match="old: another program created it during this run"):
-        renaming.move(tmp_path / "new", tmp_path / "old")
+        syncing.move(tmp_path / "new", tmp_path / "old")
     assert (tmp_path / "old").read_text() == "old"
-    renaming.move(tmp_path / "new", tmp_path / "free")
+    syncing.move(tmp_path / "new", tmp_path / "free")
     assert (tmp_path / "free").read_text() == "new"
     assert sorted(os.listdir(tmp_path)) == ["free", "old"]
     with pytest.raises(FileNotFoundError):
-        renaming.move(tmp_path / "gone", tmp_path / "out")
+        syncing.move(tmp_path / "gone", tmp_path / "out")
 
 
 @pytest.mark.usefixtures("system")
 def test_an_exchange_leaves_both(tmp_path: Path) -> None:
     (tmp_path / "new").write_text("new")
     (tmp_path / "old").mkdir()
-    renaming.exchange(tmp_path / "new", tmp_path / "old", tmp_path / "aside")
+    syncing.exchange(tmp_path / "new", tmp_path / "old", tmp_path / "aside")
     assert (tmp_path / "old").read_text() == "new"
     assert (tmp_path / "new").is_dir()
     assert sorted(os.listdir(tmp_path)) == ["new", "old"]

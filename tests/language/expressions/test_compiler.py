@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, SourceError
 from ckpt_surgery.language.expressions.compiler import (
     LOOK_UP,
     MAX_DEPTH,

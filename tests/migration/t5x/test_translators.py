@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.errors import DataError, PlanError, UsageError
-from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.errors import Code, DataError, PlanError, UsageError
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.migration.t5x import CheckpointTranslator, rules_of, translate
 from tests.recipes import t5_layouts as layouts

@@ -32,8 +32,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.boxes import MOST_AXES, beyond_memory
 from ckpt_surgery.storage.failures import DAMAGED, damaged, with_path
-from ckpt_surgery.storage.paged import PagedFile
-from ckpt_surgery.storage.reading import OpenFile
+from ckpt_surgery.storage.reading import OpenFile, PagedFile
 
 CHUNKED = "__msgpack_chunked_array__"
 """Key that marks a map as an array in pieces."""

@@ -17,10 +17,9 @@ from itertools import pairwise
 import google_crc32c
 import numpy as np
 
-from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.errors import Code, PlanError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shortened, shown
 
 NODE_BYTES = 2**20
