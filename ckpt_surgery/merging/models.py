@@ -7,7 +7,7 @@ A configuration with `models` is one slice of all layers.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, Strict
 
@@ -78,10 +78,6 @@ def setting_of(value: Any) -> Setting:
     return Setting(tuple(cases))
 
 
-DTYPES = ("float32", "bfloat16", "float16", "float64")
-"""Types that a merge computes to."""
-
-
 class _ModelEntry(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True, defer_build=True
@@ -96,13 +92,6 @@ def _layer_range(value: Any) -> tuple[int, int]:
     raise wrong_type("the first layer and the one after the last, such as [0, 16]")
 
 
-def _dtype(value: Any) -> str:
-    name = value.removeprefix("torch.") if isinstance(value, str) else ""
-    if name not in DTYPES:
-        raise wrong_type(f"one of {', '.join(DTYPES)}")
-    return name
-
-
 def _model_path(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise wrong_type("the path of a directory, as text")
@@ -115,7 +104,10 @@ Parameters = Annotated[
     BeforeValidator(lambda value: {} if value is None else value),
 ]
 ModelPath = Annotated[str, PlainValidator(_model_path)]
-DTypeName = Annotated[str, PlainValidator(_dtype)]
+DTypeName = Annotated[
+    Literal["float32", "bfloat16", "float16", "float64"],
+    BeforeValidator(lambda value: value.removeprefix("torch.") if isinstance(value, str) else value),
+]
 
 
 class InputModel(_ModelEntry):
@@ -174,8 +166,6 @@ class SlicePart:
 class Slice:
     """Layers of the result that follow one another."""
 
-    path: DocumentPath
-    """Path of the mapping that has the slice's fields."""
     listed: DocumentPath
     """Path of the list of its models."""
     parts: tuple[SlicePart, ...]
@@ -184,6 +174,11 @@ class Slice:
     parameters: Mapping[str, Setting]
     begin: int = 0
     """Number of its first layer in the result."""
+
+    @property
+    def path(self) -> DocumentPath:
+        """Path of the mapping that has the slice's fields."""
+        return self.listed[:-1]
 
     @property
     def reference(self) -> SlicePart:
@@ -199,19 +194,17 @@ def slices_of(config: MergeConfig) -> tuple[Slice, ...]:
         base = config.base_model
         if base is not None and all(part.model != base for part in parts):
             parts.append(SlicePart(base, BASE_PATH, {}))
-        slices.append(Slice((), ("models",), tuple(parts), base, {}))
+        slices.append(Slice(("models",), tuple(parts), base, {}))
     begin = 0
     for i, slice in enumerate(config.slices or ()):
-        path: DocumentPath = ("slices", i)
-        parts = []
-        for j, source in enumerate(slice.sources):
-            first, stop = source.layer_range
-            parts.append(
-                SlicePart(source.model, (*path, "sources", j), source.parameters, first, stop - first)
-            )
+        listed, ranges = ("slices", i, "sources"), [source.layer_range for source in slice.sources]
+        parts = [
+            SlicePart(source.model, (*listed, j), source.parameters, first, stop - first)
+            for j, (source, (first, stop)) in enumerate(zip(slice.sources, ranges, strict=True))
+        ]
         base = slice.base_model or config.base_model
-        slices.append(Slice(path, (*path, "sources"), tuple(parts), base, slice.parameters, begin))
-        begin += max((part.layers or 0 for part in parts), default=0)
+        slices.append(Slice(listed, tuple(parts), base, slice.parameters, begin))
+        begin += max((stop - first for first, stop in ranges), default=0)
     return tuple(slices)
 
 

@@ -16,7 +16,7 @@ from ckpt_surgery.language.files import read_text, refuse_recipe
 from ckpt_surgery.language.loading import in_order, located
 from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument
 from ckpt_surgery.language.yaml.parsing import parse_document
-from ckpt_surgery.merging.methods import METHODS, PARAMETERS, Base, Method, Parameter
+from ckpt_surgery.merging.methods import METHODS, PARAMETERS, Base, Method
 from ckpt_surgery.merging.models import BASE_PATH, MergeConfig, Setting, Slice, slices_of
 
 LORA = "+"
@@ -108,22 +108,16 @@ def _misfits(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Find
 
 def _missing(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Finding]:
     """Parameters that a model or all models need, and that no scope gives."""
-    shared = (slice.parameters, config.parameters)
+    given = {*slice.parameters, *config.parameters}
+    places = [(slice.path, method.shared, given, "")]
     for part in slice.parts:
-        for parameter in method.of_model(part.model == slice.base):
-            if _is_missing(parameter, (part.parameters, *shared)):
-                message = f"the parameter `{parameter.name}` is missing for this model"
-                hint = f"Write `parameters: {{{parameter.name}: …}}` with the model, or for all of them."
-                yield Finding(part.path, message, hint=hint, code=Code.MISSING_FIELD)
-    for parameter in method.shared:
-        if _is_missing(parameter, shared):
-            message = f"the parameter `{parameter.name}` is missing"
-            hint = f"Write `parameters: {{{parameter.name}: …}}`."
-            yield Finding(slice.path, message, hint=hint, code=Code.MISSING_FIELD)
-
-
-def _is_missing(parameter: Parameter, scopes: Iterable[Mapping[str, Setting]]) -> bool:
-    return parameter.default is None and all(parameter.name not in scope for scope in scopes)
+        parameters = method.of_model(part.model == slice.base)
+        places.append((part.path, parameters, given.union(part.parameters), " for this model"))
+    for path, parameters, names, of_model in places:
+        for name in (p.name for p in parameters if p.default is None and p.name not in names):
+            message = f"the parameter `{name}` is missing{of_model}"
+            hint = f"Write `parameters: {{{name}: …}}`."
+            yield Finding(path, message, hint=hint, code=Code.MISSING_FIELD)
 
 
 def ignored(config: MergeConfig) -> Iterator[str]:

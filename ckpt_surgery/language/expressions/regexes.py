@@ -51,7 +51,7 @@ def compile_pattern(text: str, longest: int = MAX_PATTERN) -> regex.Pattern[str]
         raise PatternError(f"not a regular expression: {reason}", start, start + 1) from None
 
 
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"\\N\{[^}]*\}|\\."  # an escape
     r"|\[\^?\]?(?:\\.|[^\]\\])*\]"  # a character class
     r"|\((?:\?P<\w+>|\?:)?"  # the start of a group
@@ -70,7 +70,7 @@ def _check_size(text: str) -> None:
     """
     groups, others, last, nesting = 1, len(text), "", 0
     verbose = _VERBOSE.search(text) is not None
-    for match in _TOKEN.finditer(text):
+    for match in TOKEN.finditer(text):
         if match["brace"] is not None:
             count = _count_of(match)
             if last == ")" or verbose:
@@ -126,7 +126,7 @@ def alternation(patterns: Sequence[regex.Pattern[str]]) -> regex.Pattern[str]:
     """
     # Groups only hold together here: keeping what they match, or their names, takes time.
     texts = (
-        _TOKEN.sub(lambda token: "(?:" if token[0].startswith("(") else token[0], pattern.pattern)
+        TOKEN.sub(lambda token: "(?:" if token[0].startswith("(") else token[0], pattern.pattern)
         for pattern in patterns
     )
     return regex.compile("|".join(f"(?:{text})(?P<R{i}>)" for i, text in enumerate(texts)))
