@@ -13,16 +13,8 @@ from typing import Any
 from ckpt_surgery.core.errors import FunctionError, PlanError
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.language.checks.findings import Finding
-from ckpt_surgery.merging.formula_inputs import (
-    BASE,
-    RESULT,
-    Formula,
-    FormulaInputs,
-    Listings,
-    ModelInputs,
-    inputs_by_formula,
-)
-from ckpt_surgery.merging.formulas import formula
+from ckpt_surgery.merging.formula_inputs import FormulaInputs, Listings, ModelInputs, inputs_by_formula
+from ckpt_surgery.merging.formulas import BASE, RESULT, Formula, formula
 from ckpt_surgery.merging.models import models_of
 from ckpt_surgery.merging.reading import LoadedConfig
 

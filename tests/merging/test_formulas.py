@@ -13,8 +13,8 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.functions import masks
 from ckpt_surgery.language.expressions.parsing import parse
-from ckpt_surgery.merging.formula_inputs import AT_ONCE, COPY, added
-from ckpt_surgery.merging.formulas import FORMULAS, SPARSIFIED
+from ckpt_surgery.merging.formula_inputs import COPY
+from ckpt_surgery.merging.formulas import AT_ONCE, FORMULAS, SPARSIFIED, added
 from ckpt_surgery.merging.methods import METHODS, Base
 from tests.merging.cases import CASES, HALVED, MODELS
 from tests.support.merging import arrays, float32, loaded, save_config, save_model
