@@ -38,13 +38,13 @@ class Einsum(Function):
         return self.symbol
 
     def infer(self, ins: Specs) -> ArraySpec:
-        _, result = self._letters(len(ins))
+        _, result = _parsed(self.subscripts, len(ins))
         lengths = self._lengths(ins)
         shape = tuple(lengths[letter] for letter in result)
         return ArraySpec(shape, contraction([spec.dtype for spec in ins], self.symbol))
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        terms, result = self._letters(len(ins))
+        terms, result = _parsed(self.subscripts, len(ins))
         places: dict[str, Positions] = {letter: range(n) for letter, n in self._lengths(ins).items()}
         places |= dict(zip(result, selection, strict=True))
         parts = (tuple(places[letter] for letter in term) for term in terms)
@@ -52,7 +52,7 @@ class Einsum(Function):
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         dtype = contraction([spec.dtype for spec in ins], self.symbol)
-        terms, result = self._letters(len(ins))
+        terms, result = _parsed(self.subscripts, len(ins))
         order = result + "".join(sorted(set("".join(terms)) - set(result)))
         pairs = zip(blocks, terms, strict=True)
         laid = [_laid_out(converted(block, dtype), term, order) for block, term in pairs]
@@ -74,17 +74,10 @@ class Einsum(Function):
                     result |= (self.apply(region, specs, factors) != 0).astype(MARK) << bit
         return result
 
-    def _letters(self, inputs: int) -> tuple[list[str], str]:
-        """The letters of each input, and those of the result."""
-        terms, result = _parsed(self.subscripts)
-        if len(terms) != inputs:
-            raise FunctionError(f"`einsum`: '{self.subscripts}' is for {len(terms)} arrays, {inputs} given")
-        return terms, result
-
     def _lengths(self, ins: Specs) -> dict[str, int]:
         """The length of the axis of each letter. Raises FunctionError if arrays disagree about it."""
         lengths: dict[str, int] = {}
-        for term, spec in zip(self._letters(len(ins))[0], ins, strict=True):
+        for term, spec in zip(_parsed(self.subscripts, len(ins))[0], ins, strict=True):
             if len(term) != spec.ndim:
                 raise FunctionError(f"`einsum`: `{term}` is for {len(term)} axes, the array is {spec}")
             own: dict[str, int] = {}
@@ -136,7 +129,7 @@ def product(left: int, right: int) -> Einsum:
 
 
 @functools.lru_cache(maxsize=256)
-def _parsed(subscripts: str) -> tuple[list[str], str]:
+def _parsed(subscripts: str, inputs: int) -> tuple[list[str], str]:
     """The letters of each input, and those of the result. Raises FunctionError for a mistake in them."""
     text = subscripts.replace(" ", "")
     left, arrow, result = text.partition("->")
@@ -149,6 +142,8 @@ def _parsed(subscripts: str) -> tuple[list[str], str]:
     if len(set(result)) < len(result) or not set(result) <= set(counts):
         wanted = "should have letters of the inputs, each at most once"
         raise FunctionError(f"`einsum`: the result of '{subscripts}' {wanted}")
+    if len(terms) != inputs:
+        raise FunctionError(f"`einsum`: '{subscripts}' is for {len(terms)} arrays, {inputs} given")
     return terms, result
 
 

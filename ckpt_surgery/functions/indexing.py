@@ -28,8 +28,10 @@ from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.sizes import axes_of, axis_of
 
-Item = int | tuple[int | None, int | None, int | None] | EllipsisType | None
-"""One item of a subscript: an index, a slice as (start, stop, step), `...`, or None for a new axis."""
+Slice = tuple[int | None, int | None, int | None]
+"""Start, stop and step."""
+Item = int | Slice | EllipsisType | None
+"""One item of a subscript: an index, a slice, `...`, or None for a new axis."""
 
 
 MOST_LISTED = 1 << 12
@@ -100,54 +102,51 @@ class Index(_Gather):
             raise FunctionError("the step of a slice cannot be 0")
 
     def infer(self, ins: Specs) -> ArraySpec:
-        taken = iter(self._taken(ins[0].shape))
-        items = self._expanded(ins[0].ndim)
-        lengths = [(item, 1 if item is None else len(next(taken))) for item in items]
-        return ArraySpec(tuple(n for item, n in lengths if not isinstance(item, int)), ins[0].dtype)
+        lengths = (len(taken) for item, taken in self._axes(ins[0].shape) if not isinstance(item, int))
+        return ArraySpec(tuple(lengths), ins[0].dtype)
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         chosen = iter(selection)
         picked: list[Positions] = []
-        taken = iter(self._taken(shape))
-        for item in self._expanded(len(shape)):
-            if item is None:
-                next(chosen)
-            elif isinstance(item, tuple):
-                picked.append(at(next(taken), next(chosen)))
+        for item, taken in self._axes(shape):
+            if isinstance(item, int):
+                picked.append(taken)
             else:
-                picked.append(next(taken))
+                positions = next(chosen)
+                picked += [] if item is None else [at(taken, positions)]
         return tuple(picked)
 
     def window(self, ins: Specs) -> tuple[Function, Region] | None:
-        items = self._expanded(ins[0].ndim)
-        plain = tuple((None, None, item[2]) if isinstance(item, tuple) else item and 0 for item in items)
-        return Index(plain), bounding_box(tuple(self._taken(ins[0].shape)))
+        axes = self._axes(ins[0].shape)
+        plain = tuple((None, None, item[2]) if isinstance(item, tuple) else item and 0 for item, _ in axes)
+        return Index(plain), bounding_box(tuple(taken for item, taken in axes if item is not None))
 
     def input_axis(self, axis: int, ins: Specs) -> tuple[int, int] | None:
-        items = self._expanded(ins[0].ndim)
-        place = [i for i, item in enumerate(items) if not isinstance(item, int)][axis]
-        if items[place] is None:
-            return None
-        old_axis = sum(item is not None for item in items[:place])
-        positions = self._taken(ins[0].shape)[old_axis]
-        return (old_axis, positions.start) if positions.step == 1 else None
+        axes = self._axes(ins[0].shape)
+        place = [i for i, (item, _) in enumerate(axes) if not isinstance(item, int)][axis]
+        item, taken = axes[place]
+        old_axis = sum(item is not None for item, _ in axes[:place])
+        return None if item is None or taken.step != 1 else (old_axis, taken.start)
 
-    def _expanded(self, ndim: int) -> tuple[int | tuple[int | None, int | None, int | None] | None, ...]:
-        """The items with full slices for `...`: one for each axis of the input, and None for new axes."""
-        missing = ndim - sum(item is not None and item is not ... for item in self.items)
+    def _axes(self, shape: Shape) -> list[tuple[int | Slice | None, range]]:
+        """Items with full slices for `...`, each with the indices that it takes of the input's next axis.
+
+        None takes no axis, but makes one of length 1.
+        """
+        missing = len(shape) - sum(item is not None and item is not ... for item in self.items)
         if missing < 0:
-            raise FunctionError(f"a subscript with {ndim - missing} items for an array of {ndim} axes")
-        items = self.items if ... in self.items else (*self.items, ...)
-        whole = [(None, None, None)] * missing
-        return tuple(part for item in items for part in (whole if isinstance(item, EllipsisType) else [item]))
+            message = f"a subscript with {len(shape) - missing} items for an array of {len(shape)} axes"
+            raise FunctionError(message)
+        axes: list[tuple[int | Slice | None, range]] = []
+        axis = 0
+        for item in self.items if ... in self.items else (*self.items, ...):
+            for part in [(None, None, None)] * missing if isinstance(item, EllipsisType) else [item]:
+                axes.append((part, range(1) if part is None else _positions(part, axis, shape)))
+                axis += part is not None
+        return axes
 
-    def _taken(self, shape: Shape) -> list[range]:
-        """For each axis of the input, the indices that the whole output comes from."""
-        items = (item for item in self._expanded(len(shape)) if item is not None)
-        return [_positions(item, axis, shape) for axis, item in enumerate(items)]
 
-
-def _positions(item: int | tuple[int | None, int | None, int | None], axis: int, shape: Shape) -> range:
+def _positions(item: int | Slice, axis: int, shape: Shape) -> range:
     length = shape[axis]
     if isinstance(item, int):
         if not -length <= item < length:

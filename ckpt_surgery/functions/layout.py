@@ -142,21 +142,19 @@ class Reshape(Function):
         check_axes(self.name, len(shape))
         known = math.prod(length for length in shape if length != -1)
         if shape.count(-1) > 1 or min(shape, default=0) < -1:
-            raise FunctionError(f"`reshape`: {_text(shape)} has a negative length; only one, -1, is allowed")
+            message = f"{list(shape)} has a negative length; only one, -1, is allowed"
+            raise FunctionError(f"`reshape`: {message}")
         if -1 in shape and known and ins[0].size % known == 0:
             shape = replaced(shape, shape.index(-1), ins[0].size // known)
         if -1 in shape or math.prod(shape) != ins[0].size:
             times = " times the length given as -1" if -1 in shape else ""
-            message = (
-                f"{_text(ins[0].shape)} has {ins[0].size:,} elements, {_text(shape)} has {known:,}{times}"
-            )
+            message = f"{list(ins[0].shape)} has {ins[0].size:,} elements, {list(shape)} has {known:,}{times}"
             raise FunctionError(f"`reshape`: {message}")
         return ArraySpec(shape, ins[0].dtype)
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         boxes = [group.box(region) for group in reshape_groups(ins[0].shape, self.infer(ins).shape)]
-        starts = itertools.chain.from_iterable(box.starts for box in boxes)
-        return [(0, Region(tuple(starts), tuple(itertools.chain.from_iterable(b.stops for b in boxes))))]
+        return [(0, Region(sum((b.starts for b in boxes), ()), sum((b.stops for b in boxes), ())))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         groups = reshape_groups(ins[0].shape, self.infer(ins).shape)
@@ -188,10 +186,6 @@ def reshape(x: Array, shape: int | tuple[int, ...]) -> Array:
     differs.
     """
     return x if x.shape == shape else apply(Reshape(shape), x)
-
-
-def _text(shape: Shape) -> str:
-    return f"[{','.join(map(str, shape))}]"
 
 
 @dataclass(frozen=True)
@@ -244,7 +238,7 @@ Side = tuple[tuple[str, ...], ...]
 """One side of a pattern: for each axis, the names in its parentheses. `()` and `1` are axes without a
 name."""
 
-_TOKEN = re.compile(r"\s*(\.\.\.|[()]|[A-Za-z][A-Za-z0-9_]*|1(?![A-Za-z0-9_]))")
+_TOKEN = re.compile(r"(\.\.\.|[()]|[A-Za-z][A-Za-z0-9_]*|1(?![A-Za-z0-9_]))|\S+")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -265,7 +259,11 @@ def parse(pattern: str) -> tuple[Side, Side]:
 def _parse_side(text: str, pattern: str) -> Side:
     axes: list[tuple[str, ...]] = []
     group: list[str] | None = None
-    for token in _tokens(text, pattern):
+    for match in _TOKEN.finditer(text):
+        if (token := match[1]) is None:
+            message = f"`rearrange`: `{match[0]}` in '{pattern}' is not an axis name"
+            hint = "An axis is a name, `1`, `...` or a group in parentheses. Give lengths as keywords."
+            raise FunctionError(message, hint=hint)
         if token == "(" and group is None:
             group = []
         elif token == ")" and group is not None:
@@ -283,21 +281,6 @@ def _parse_side(text: str, pattern: str) -> Side:
     if repeated:
         raise FunctionError(f"`rearrange`: `{repeated[0]}` stands twice on one side of '{pattern}'")
     return tuple(axes)
-
-
-def _tokens(text: str, pattern: str) -> list[str]:
-    tokens: list[str] = []
-    end = 0
-    while text[end:].strip():
-        match = _TOKEN.match(text, end)
-        if match is None:
-            raise FunctionError(
-                f"`rearrange`: `{text[end:].split()[0]}` in '{pattern}' is not an axis name",
-                hint="An axis is a name, `1`, `...` or a group in parentheses. Give lengths as keywords.",
-            )
-        tokens.append(match[1])
-        end = match.end()
-    return tokens
 
 
 def _names(side: Side) -> tuple[str, ...]:
