@@ -54,8 +54,13 @@ class Einsum(Function):
         dtype = contraction([spec.dtype for spec in ins], self.symbol)
         terms, result = _parsed(self.subscripts, len(ins))
         order = result + "".join(sorted(set("".join(terms)) - set(result)))
-        pairs = zip(blocks, terms, strict=True)
-        laid = [_laid_out(converted(block, dtype), term, order) for block, term in pairs]
+        laid = []  # with one axis for each letter of `order`, of length 1 for letters that a block lacks
+        for block, term in zip(blocks, terms, strict=True):
+            letters = "".join(dict.fromkeys(term))
+            wide = converted(block, dtype)
+            diagonal = wide if letters == term else np.einsum(f"{term}->{letters}", wide)
+            present = diagonal.transpose([letters.index(letter) for letter in order if letter in letters])
+            laid.append(present[tuple(slice(None) if letter in letters else None for letter in order)])
         with np.errstate(all="ignore"):
             return summed_products(self.symbol, laid, region.shape, region)
 
@@ -145,16 +150,6 @@ def _parsed(subscripts: str, inputs: int) -> tuple[list[str], str]:
     if len(terms) != inputs:
         raise FunctionError(f"`einsum`: '{subscripts}' is for {len(terms)} arrays, {inputs} given")
     return terms, result
-
-
-def _laid_out(block: np.ndarray, term: str, order: str) -> np.ndarray:
-    """The block with one axis for each letter of `order`, of length 1 for letters that it does not have."""
-    letters = "".join(dict.fromkeys(term))
-    if len(letters) < len(term):
-        block = np.einsum(f"{term}->{letters}", block)
-    axes = [letters.index(letter) for letter in order if letter in letters]
-    present = block.transpose(axes)
-    return present[tuple(slice(None) if letter in letters else None for letter in order)]
 
 
 def contraction(dtypes: Sequence[DType], name: str) -> DType:

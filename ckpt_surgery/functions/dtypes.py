@@ -139,9 +139,13 @@ class Cast(Function):
             return result
         nan_is_lost = not has_nan(self.dtype) and bool(np.isnan(wide).any())
         if self.on_overflow == "error" or nan_is_lost or kind(self.dtype) == "c":
-            worst = _furthest(wide, lost)
-            place = [start + i for start, i in zip(region.starts, worst, strict=True)]
-            where = f"{np.count_nonzero(lost):,} of {wide.size:,} values here"
+            places = np.flatnonzero(lost)
+            offending = wide.ravel()[places]
+            # Integers are compared as floats because abs(-128) of an int8 overflows.
+            sizes = np.abs(offending if kind(wide.dtype) in "fc" else offending.astype(np.float64))
+            worst = np.unravel_index(places[np.argmax(sizes)], wide.shape)
+            place = [start + int(i) for start, i in zip(region.starts, worst, strict=True)]
+            where = f"{len(places):,} of {wide.size:,} values here"
             raise self.out_of_range(wide[worst], f"{where}, at {place}" if place else where)
         low, high = limits(self.dtype)
         result[lost] = np.where(wide[lost] < low, low, high).astype(self.dtype)
@@ -196,15 +200,6 @@ def overflow_reason(number: np.ndarray, where: str, dtype: DType) -> str:
         return f"the dtype has no NaN ({where}); replace it first (`where`)"
     low, high = limits(np.empty(0, dtype).real.dtype)
     return f"{number.item()!r} is out of range, {low} to {high} ({where})"
-
-
-def _furthest(values: np.ndarray, lost: np.ndarray) -> tuple[int, ...]:
-    """The index of the lost value of largest magnitude, or of a NaN if some are lost."""
-    places = np.flatnonzero(lost)
-    offending = values.ravel()[places]
-    # Integers are compared as floats because abs(-128) of an int8 overflows.
-    number = int(np.argmax(np.abs(offending if kind(values.dtype) in "fc" else offending.astype(np.float64))))
-    return tuple(int(i) for i in np.unravel_index(places[number], values.shape))
 
 
 def _within_limits(block: np.ndarray, dtype: DType) -> bool:

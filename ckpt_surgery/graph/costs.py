@@ -28,14 +28,10 @@ def decoded_bytes(read: Read, region: Region) -> int:
     manifest = read.leaf.manifest
     if manifest is None:
         return region.size * read.spec.dtype.itemsize
-    if manifest.supports_partial_reads:
-        return _fetched(manifest, region)
-    decoded = covering_chunks(region, manifest.spec.shape, chunk_shape_of(manifest))
-    return decoded.size * read.spec.dtype.itemsize
-
-
-def _fetched(manifest: Manifest, region: Region) -> int:
-    """The bytes read of raw chunks. A short run counts as SHORT_RUN, or as the distance to the next one."""
+    if not manifest.supports_partial_reads:
+        decoded = covering_chunks(region, manifest.spec.shape, chunk_shape_of(manifest))
+        return decoded.size * read.spec.dtype.itemsize
+    # In raw chunks a short run counts as SHORT_RUN, or as the distance to the next one.
     run = stride = manifest.spec.dtype.itemsize
     for axis in reversed(manifest.long_axes):
         extent = min(region.shape[axis], manifest.chunk_shape[axis])

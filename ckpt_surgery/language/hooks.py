@@ -218,7 +218,9 @@ class HookFunctions(HookSet):
                 raise UsageError(f"the hook `{name}` is not a function, but {abridged(function)}")
         self.name = self.file = "(hooks)"
         self.functions = dict(functions)
-        self.sha256 = _digest(functions)
+        # The same in every process that runs the same program. What functions refer to is not looked at.
+        codes = [(name, _described(getattr(functions[name], "__code__", None))) for name in sorted(functions)]
+        self.sha256 = hashlib.sha256(repr(codes).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @contextmanager
@@ -292,15 +294,6 @@ def _made_of(hook: Any) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
     return function
-
-
-def _digest(functions: Mapping[str, HookFunction]) -> str:
-    """A digest of the names and the code, the same in every process that runs the same program.
-
-    Equal digests do not prove that the functions do the same: what they refer to is not looked at.
-    """
-    codes = [(name, _described(getattr(functions[name], "__code__", None))) for name in sorted(functions)]
-    return hashlib.sha256(repr(codes).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _described(value: Any) -> Any:

@@ -85,21 +85,18 @@ def resolved(name: str, param: Param, given: Mapping[str, Constant], config: Con
     if name in given:
         return ParamValue(name, given[name], ParamSource.SET)
     for path in param.config:
-        if (entry := config.value_at(path)) is not None:
-            value = _typed(name, entry[0], param.default, f"`{path}` in {entry[1]}")
-            return ParamValue(name, value, ParamSource.CONFIG, path, entry[1])
+        if (entry := config.value_at(path)) is None:
+            continue
+        value, file = bounded(entry[0]), entry[1]
+        if isinstance(param.default, float) and type(value) is int:
+            value = float(value)
+        if type(value) is not type(param.default):
+            hint = f'Set the value yourself: `set={{"{name}": VALUE}}`.'
+            message = f"`{path}` in {file} is {described(value)}, not {type_name(param.default)}"
+            raise FunctionError(message, hint=hint, code=Code.PARAM)
+        return ParamValue(name, value, ParamSource.CONFIG, path, file)
     note = config.without(param.config) if param.config else None
     return ParamValue(name, param.default, ParamSource.DEFAULT, None, note)
-
-
-def _typed(name: str, value: Any, default: Constant, where: str) -> Constant:
-    if isinstance(default, float) and type(value) is int:
-        return float(bounded(value))
-    if type(value) is not type(default):
-        hint = f'Set the value yourself: `set={{"{name}": VALUE}}`.'
-        message = f"{where} is {described(value)}, not {type_name(default)}"
-        raise FunctionError(message, hint=hint, code=Code.PARAM)
-    return bounded(value)  # type: ignore[no-any-return]
 
 
 def unsaid(values: Iterable[ParamValue]) -> list[str]:

@@ -1,6 +1,6 @@
 """Write the `config.json` of a merge: that of its base with another dtype and number of layers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ckpt_surgery.merging.models import MergeConfig
@@ -25,20 +25,14 @@ def config_changes(config: MergeConfig, base: Mapping[str, Any]) -> dict[tuple[s
     if config.slices is not None:
         # For each layer of the result, the layer of the slice's first source.
         layers = [layer for slice in config.slices for layer in range(*slice.sources[0].layer_range)]
-        changes |= dict(_layer_entries(layers, base))
+        for path, holder in _holders(base):
+            for name in [name for name in LAYERS if isinstance(holder.get(name), int)][:1]:
+                changes[*path, name] = len(layers)
+                for entry in PER_LAYER:
+                    values = holder.get(entry)
+                    if isinstance(values, list) and len(values) == holder[name] and max(layers) < len(values):
+                        changes[*path, entry] = [values[layer] for layer in layers]
     return changes
-
-
-def _layer_entries(layers: Sequence[int], base: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for path, holder in _holders(base):
-        name = next((name for name in LAYERS if isinstance(holder.get(name), int)), None)
-        if name is None:
-            continue
-        yield (*path, name), len(layers)
-        for entry in PER_LAYER:
-            values = holder.get(entry)
-            if isinstance(values, list) and len(values) == holder[name] and max(layers) < len(values):
-                yield (*path, entry), [values[layer] for layer in layers]
 
 
 def _holders(base: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:

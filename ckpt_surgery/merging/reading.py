@@ -186,20 +186,14 @@ def _parsed(value: Mapping[str | int, Any]) -> tuple[MergeConfig | None, list[Fi
     try:
         return MergeConfig.model_validate(value), []
     except ValidationError as error:
-        flaws = [_flaw(details, value) for details in error.errors(include_url=False)]
+        flaws = [field_finding(details, value, MergeConfig) for details in error.errors(include_url=False)]
+    for number, finding in enumerate(flaws):
+        if finding.code is Code.UNKNOWN_FIELD and (name := str(finding.path[-1])) in OUTSIDE:
+            message = f"`{name}` is a field of mergekit that `merge` does not take"
+            flaws[number] = replace(finding, message=message, hint=OUTSIDE[name])
     if any(finding.code is not Code.UNKNOWN_FIELD for finding in flaws):
         return None, flaws
     known = copy.deepcopy(dict(value))
     for finding in flaws:
         prune(known, finding.path)
     return MergeConfig.model_validate(known), flaws
-
-
-def _flaw(details: Mapping[str, Any], value: Mapping[str | int, Any]) -> Finding:
-    """The finding for an error of pydantic, which says of a field of mergekit what to do instead."""
-    finding = field_finding(details, value, MergeConfig)
-    name = str(finding.path[-1]) if finding.path else ""
-    if finding.code is not Code.UNKNOWN_FIELD or name not in OUTSIDE:
-        return finding
-    message = f"`{name}` is a field of mergekit that `merge` does not take"
-    return replace(finding, message=message, hint=OUTSIDE[name])

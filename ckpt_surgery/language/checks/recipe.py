@@ -26,7 +26,7 @@ def findings(
 ) -> list[Finding]:
     """All problems, in no particular order. `with_hooks`: the caller gives functions, which have no file."""
     subject = Subject(recipe, written, frozenset(broken), with_hooks)
-    problems = [*_header(subject), *_names(subject), *_params(subject)]
+    problems = [*_header(subject), *_names(subject)]
     for path, pass_ in recipe.placed_passes:
         problems += _pass(subject, path, pass_)
     return problems
@@ -49,6 +49,10 @@ def _header(subject: Subject) -> Iterator[Finding]:
     if ANY_MORE in sources[:-1]:
         message = f"`{ANY_MORE}` stands for any number of further sources; it must come last"
         yield Finding(("sources", sources.index(ANY_MORE)), message, code=Code.UNKNOWN_SOURCE)
+    for name, param in subject.recipe.params.items():
+        if param.config and isinstance(param.default, tuple):
+            message = "`config` can give text, a number, true or false, but this default is a list"
+            yield Finding(("params", name, "config"), message, at_key=True, code=Code.PARAM)
     yield from _output(subject)
     yield from empty_fields(written, ())
 
@@ -89,14 +93,6 @@ def _names(subject: Subject) -> Iterator[Finding]:
         if problem is not None:
             yield Finding(path, problem, at_key=at_key, code=Code.NAME)
         owners.setdefault(name, f"a {kind}")
-
-
-def _params(subject: Subject) -> Iterator[Finding]:
-    """Params whose default is a list, which a config cannot give."""
-    for name, param in subject.recipe.params.items():
-        if param.config and isinstance(param.default, tuple):
-            message = "`config` can give text, a number, true or false, but this default is a list"
-            yield Finding(("params", name, "config"), message, at_key=True, code=Code.PARAM)
 
 
 def _pass(subject: Subject, path: DocumentPath, pass_: Pass) -> Iterator[Finding]:

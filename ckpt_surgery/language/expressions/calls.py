@@ -111,7 +111,13 @@ def call(function: Plain, arguments: Sequence[Any], keywords: Mapping[str, Any],
     named: dict[str, Any] = {}
     for number, parameter in enumerate(signature.parameters):
         if parameter.kind is _COLLECTED:
-            positional += _collected(parameter, arguments[number:], name)
+            values = arguments[number:]
+            if parameter.annotation is Array and values:  # a single list stands for its items
+                several = isinstance(values[0], list | tuple | Series) and len(values) == 1
+                given = values[0] if several else values
+                positional += _converted(given, Sequence[Array], parameter.name, name)
+            else:
+                positional += [_converted(v, parameter.annotation, parameter.name, name) for v in values]
         elif number < len(arguments):
             positional.append(_argument(function, parameter, arguments[number]))
         elif parameter.kind is not parameter.POSITIONAL_ONLY and parameter.name in free:
@@ -128,14 +134,6 @@ def call(function: Plain, arguments: Sequence[Any], keywords: Mapping[str, Any],
     if isinstance(result, Array | Number | str | list | tuple | range):
         return bounded(result)
     raise FunctionError(f"`{name}` gave a {type(result).__name__}, and no array, number or text")
-
-
-def _collected(parameter: Parameter, values: Sequence[Any], function: str) -> list[Any]:
-    """The arguments that one parameter collects; a single list of arrays stands for its items."""
-    if parameter.annotation is Array and values:
-        several = values[0] if len(values) == 1 and isinstance(values[0], list | tuple | Series) else values
-        return list(_converted(several, Sequence[Array], parameter.name, function))
-    return [_converted(value, parameter.annotation, parameter.name, function) for value in values]
 
 
 def _argument(function: Plain, parameter: Parameter, value: Any) -> Any:

@@ -72,7 +72,11 @@ def _check_size(text: str) -> None:
     verbose = _VERBOSE.search(text) is not None
     for match in TOKEN.finditer(text):
         if match["brace"] is not None:
-            count = _count_of(match)
+            digits = match["high"] or match["low"]
+            if not digits:
+                message = "`{` stands for a count such as {3} or {2,5}; for the character itself write `\\{`"
+                raise PatternError(message, match.start(), match.start() + 1)
+            count = int(digits) if len(digits) <= len(str(MAX_REPEATS)) else MAX_REPEATS + 1
             if last == ")" or verbose:
                 groups *= max(1, count)
             else:
@@ -84,16 +88,6 @@ def _check_size(text: str) -> None:
         nesting += last.startswith("(") - (last == ")")
         if nesting > MAX_NESTING:
             raise PatternError(f"groups are nested deeper than {MAX_NESTING} levels", *match.span())
-
-
-def _count_of(match: re.Match[str]) -> int:
-    digits = match["high"] or match["low"]
-    if not digits:
-        message = "`{` stands for a count such as {3} or {2,5}; for the character itself write `\\{`"
-        raise PatternError(message, match.start(), match.start() + 1)
-    if len(digits) > math.ceil(math.log10(MAX_REPEATS)) + 1:
-        raise PatternError(f"the count {{{digits}}} is too large", *match.span())
-    return int(digits)
 
 
 _UNSAFE = re.compile(r"\)[*+{]|\\|\(\?(?!P<|:)")

@@ -166,13 +166,6 @@ def _scalar_mark(event: Any) -> Mark:
     return Mark(event.start_mark.index, event.end_mark.index, event.style or "", paired(event.value))
 
 
-def _without_tabs(text: str) -> str:
-    """The text with spaces for tabs outside of quotes, if it is JSON: YAML cannot be indented with tabs."""
-    if "\t" not in text or not text.lstrip().startswith(("{", "[")):
-        return text
-    return re.sub(r'("(?:[^"\\]|\\.)*")|\t', lambda match: match[1] or " ", text, flags=re.DOTALL)
-
-
 def parse_document(text: str, path: str) -> YamlDocument:
     """The document in `text`. Problems after which parsing can go on are in its `problems`.
 
@@ -182,7 +175,10 @@ def parse_document(text: str, path: str) -> YamlDocument:
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise RecipeError(f"{path} is larger than {MAX_BYTES >> 20} MiB", code=Code.UNREADABLE)
-    builder = _Builder(path, text, yaml.parse(_without_tabs(text), Loader=yaml.SafeLoader))
+    untabbed = text
+    if "\t" in text and text.lstrip().startswith(("{", "[")):  # JSON; YAML cannot be indented with tabs
+        untabbed = re.sub(r'("(?:[^"\\]|\\.)*")|\t', lambda match: match[1] or " ", text, flags=re.DOTALL)
+    builder = _Builder(path, text, yaml.parse(untabbed, Loader=yaml.SafeLoader))
     try:
         value = builder.root()
         return YamlDocument(path, text, value, builder.marks, builder.key_marks, tuple(builder.problems))
