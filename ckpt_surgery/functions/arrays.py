@@ -99,14 +99,15 @@ class Apply:
 Node = Read | Apply
 
 
-def _operator(symbol: str) -> Callable[["Array", Any], Any]:
-    """The method for an operator, where the array is on its left."""
-    return lambda left, right: binary(symbol, left, right) if _is_operand(right) else NotImplemented
+def _operator(symbol: str, reflected: bool = False) -> Callable[["Array", Any], Any]:
+    """The method for an operator, where the array is on its left, or (`reflected`) on its right."""
 
+    def operator(x: "Array", other: Any) -> Any:
+        if not isinstance(other, Array | Number):
+            return NotImplemented
+        return binary(symbol, other, x) if reflected else binary(symbol, x, other)
 
-def _reflected(symbol: str) -> Callable[["Array", Any], Any]:
-    """The method for an operator, where the array is on its right."""
-    return lambda right, left: binary(symbol, left, right) if _is_operand(left) else NotImplemented
+    return operator
 
 
 def _unary_operator(name: str) -> Callable[["Array"], "Array"]:
@@ -116,10 +117,6 @@ def _unary_operator(name: str) -> Callable[["Array"], "Array"]:
         return apply(Unary(name), x)
 
     return operator
-
-
-def _is_operand(value: object) -> bool:
-    return isinstance(value, Array | Number)
 
 
 @frozen(eq=False)
@@ -134,16 +131,16 @@ class Array:
     node: Node
     dtype: np.dtype[Any]
 
-    __add__, __radd__ = _operator("+"), _reflected("+")
-    __sub__, __rsub__ = _operator("-"), _reflected("-")
-    __mul__, __rmul__ = _operator("*"), _reflected("*")
-    __truediv__, __rtruediv__ = _operator("/"), _reflected("/")
-    __floordiv__, __rfloordiv__ = _operator("//"), _reflected("//")
-    __mod__, __rmod__ = _operator("%"), _reflected("%")
-    __pow__, __rpow__ = _operator("**"), _reflected("**")
-    __and__, __rand__ = _operator("&"), _reflected("&")
-    __or__, __ror__ = _operator("|"), _reflected("|")
-    __matmul__, __rmatmul__ = _operator("@"), _reflected("@")
+    __add__, __radd__ = _operator("+"), _operator("+", True)
+    __sub__, __rsub__ = _operator("-"), _operator("-", True)
+    __mul__, __rmul__ = _operator("*"), _operator("*", True)
+    __truediv__, __rtruediv__ = _operator("/"), _operator("/", True)
+    __floordiv__, __rfloordiv__ = _operator("//"), _operator("//", True)
+    __mod__, __rmod__ = _operator("%"), _operator("%", True)
+    __pow__, __rpow__ = _operator("**"), _operator("**", True)
+    __and__, __rand__ = _operator("&"), _operator("&", True)
+    __or__, __ror__ = _operator("|"), _operator("|", True)
+    __matmul__, __rmatmul__ = _operator("@"), _operator("@", True)
     __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
     __eq__, __ne__ = _operator("=="), _operator("!=")
     __hash__ = object.__hash__

@@ -90,10 +90,14 @@ def _parts(value: Any, where: DocumentPath) -> Iterator[tuple[DocumentPath, Any]
 
 def _written(value: Any, indent: str, where: str) -> str:
     if isinstance(value, Mapping):
-        members = [
-            f"{_name(name, where)}: {_written(item, indent + INDENT, f'{where}.{name}'.lstrip('.'))}"
-            for name, item in value.items()
-        ]
+        members = []
+        for name, item in value.items():
+            if not isinstance(name, str | int) or isinstance(name, bool):
+                inside = f" in `{where}`" if where else ""
+                key = f"the key {abridged(name)}{inside}"
+                raise UsageError(f"the recipe has {key}: keys are texts or integers")
+            written = _written(item, indent + INDENT, f"{where}.{name}".lstrip("."))
+            members.append(f"{json.dumps(name, ensure_ascii=False)}: {written}")
         return _bracketed("{}", members, indent)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         items = (_written(item, indent + INDENT, f"{where}[{i}]") for i, item in enumerate(value))
@@ -105,13 +109,6 @@ def _written(value: Any, indent: str, where: str) -> str:
         f"the recipe's `{where}` is {what}, which no recipe can hold",
         hint="A recipe consists of mappings, lists, texts, numbers, true, false and nothing.",
     )
-
-
-def _name(name: Any, where: str) -> str:
-    if not isinstance(name, str | int) or isinstance(name, bool):
-        inside = f" in `{where}`" if where else ""
-        raise UsageError(f"the recipe has the key {abridged(name)}{inside}: keys are texts or integers")
-    return json.dumps(name, ensure_ascii=False)
 
 
 def _bracketed(brackets: str, members: Sequence[str], indent: str) -> str:

@@ -16,7 +16,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.yaml.document import DocumentPath
-from ckpt_surgery.merging.methods import METHODS, Base, Parameter
+from ckpt_surgery.merging.methods import METHODS, Parameter
 from ckpt_surgery.merging.models import Converted, MergeConfig, Setting, Slice, SlicePart, slices_of
 from ckpt_surgery.merging.reading import LoadedConfig
 
@@ -197,7 +197,7 @@ class _Join:
         if kind(spec.dtype) != "f" or not spec.size:
             own = ModelInputs(spec.dtype.name, (), source, tensor.offset(slice.reference))
             return FormulaInputs(dtype if kind(spec.dtype) == "f" else own.dtype, (), COPY, (own,))
-        base = None if self.method.base is Base.IGNORED else slice.base
+        base = None if self.method.base == "ignored" else slice.base
         scopes = (slice.parameters, config.parameters)
         shared = self._values(self.method.shared, scopes, tensor, tensor.name, slice.path or slice.listed)
         models: dict[str | None, ModelInputs] = {}

@@ -6,25 +6,14 @@ What a method computes is in `formulas` and its neighbours, under the same name.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from typing import Literal
 
 from ckpt_surgery.merging.models import Converted, Scalar
 
-
-class MethodScope(Enum):
-    """Whose value a parameter is."""
-
-    SHARED = "one value for all models"
-    EACH = "a value for each model"
-    TUNED = "a value for each model but the base"
-
-
-class Base(Enum):
-    """Role of a base model in a method: set apart, or a model as the others."""
-
-    REQUIRED = "required"
-    OPTIONAL = "optional"
-    IGNORED = "a model as the others"
+Scope = Literal["shared", "each", "tuned"]
+"""Whose value a parameter is: one for all models, one for each, or one for each but the base."""
+Base = Literal["required", "optional", "ignored"]
+"""Role of a base model in a method: set apart, or (ignored) a model as the others."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +23,7 @@ class Parameter:
     name: str
     default: Converted | None = None
     """Value where the configuration gives none, of the parameter's type; None: it needs one, a number."""
-    scope: MethodScope = MethodScope.SHARED
+    scope: Scope = "shared"
 
     @property
     def kind(self) -> type[Converted]:
@@ -59,7 +48,7 @@ class Method:
     """A method of merging: what it takes."""
 
     parameters: tuple[Parameter, ...] = ()
-    base: Base = Base.IGNORED
+    base: Base = "ignored"
     least: int = 1
     """Smallest number of models, the base included where the method has one apart."""
     most: int | None = None
@@ -72,40 +61,38 @@ class Method:
     @property
     def shared(self) -> tuple[Parameter, ...]:
         """The parameters with one value for all models."""
-        return tuple(one for one in self.parameters if one.scope is MethodScope.SHARED)
+        return tuple(one for one in self.parameters if one.scope == "shared")
 
     def of_model(self, is_base: bool) -> tuple[Parameter, ...]:
         """The parameters with a value for each model."""
-        scopes = (MethodScope.EACH,) if is_base else (MethodScope.EACH, MethodScope.TUNED)
+        scopes = ("each",) if is_base else ("each", "tuned")
         return tuple(one for one in self.parameters if one.scope in scopes)
 
 
-_WEIGHT = Parameter("weight", scope=MethodScope.TUNED)
+_WEIGHT = Parameter("weight", scope="tuned")
 _INT8_MASK = Parameter("int8_mask", False)
 
 
 def _differences(*more: Parameter, normalize: bool = False, rescale: bool = False) -> Method:
     """A method that adds weighted differences to the base."""
-    density, weighted_sum = Parameter("density", 1.0, MethodScope.TUNED), Parameter("lambda", 1.0)
+    density, weighted_sum = Parameter("density", 1.0, "tuned"), Parameter("lambda", 1.0)
     flags = (Parameter("normalize", normalize), Parameter("rescale", rescale), _INT8_MASK)
-    return Method((_WEIGHT, density, weighted_sum, *flags, *more), Base.REQUIRED)
+    return Method((_WEIGHT, density, weighted_sum, *flags, *more), "required")
 
 
-_GAMMA = Parameter("gamma", 0.01, MethodScope.TUNED)
-_EPSILON = Parameter("epsilon", 0.15, MethodScope.TUNED)
+_GAMMA = Parameter("gamma", 0.01, "tuned")
+_EPSILON = Parameter("epsilon", 0.15, "tuned")
 
 METHODS: Mapping[str, Method] = {
-    "linear": Method((Parameter("weight", scope=MethodScope.EACH), Parameter("normalize", True))),
-    "slerp": Method((Parameter("t"),), Base.REQUIRED, 2, 2),
+    "linear": Method((Parameter("weight", scope="each"), Parameter("normalize", True))),
+    "slerp": Method((Parameter("t"),), "required", 2, 2),
     "nuslerp": Method(
         (_WEIGHT, Parameter("nuslerp_flatten", True), Parameter("nuslerp_row_wise", False)),
-        Base.OPTIONAL,
+        "optional",
         2,
         3,
     ),
-    "multislerp": Method(
-        (_WEIGHT, Parameter("normalize_weights", True), Parameter("eps", 1e-8)), Base.OPTIONAL
-    ),
+    "multislerp": Method((_WEIGHT, Parameter("normalize_weights", True), Parameter("eps", 1e-8)), "optional"),
     "karcher": Method((Parameter("max_iter", 10), Parameter("tol", 1e-5))),
     "task_arithmetic": _differences(),
     "ties": _differences(normalize=True),
@@ -115,15 +102,15 @@ METHODS: Mapping[str, Method] = {
     "breadcrumbs_ties": _differences(_GAMMA),
     "della": _differences(_EPSILON, normalize=True, rescale=True),
     "della_linear": _differences(_EPSILON, rescale=True),
-    "model_stock": Method((Parameter("filter_wise", False),), Base.REQUIRED, 3),
-    "nearswap": Method((Parameter("t"),), Base.REQUIRED, 2, 2),
-    "sce": Method((Parameter("select_topk", 1.0), _INT8_MASK), Base.REQUIRED),
-    "ram": Method((Parameter("epsilon", 1e-5),), Base.REQUIRED),
+    "model_stock": Method((Parameter("filter_wise", False),), "required", 3),
+    "nearswap": Method((Parameter("t"),), "required", 2, 2),
+    "sce": Method((Parameter("select_topk", 1.0), _INT8_MASK), "required"),
+    "ram": Method((Parameter("epsilon", 1e-5),), "required"),
     "ramplus_tl": Method(
-        (Parameter("r", 0.1), Parameter("alpha", 0.2), Parameter("epsilon", 1e-5)), Base.REQUIRED
+        (Parameter("r", 0.1), Parameter("alpha", 0.2), Parameter("epsilon", 1e-5)), "required"
     ),
-    "arcee_fusion": Method((), Base.REQUIRED, 2, 2),
-    "passthrough": Method((Parameter("scale", 1.0, MethodScope.EACH),), most=1),
+    "arcee_fusion": Method((), "required", 2, 2),
+    "passthrough": Method((Parameter("scale", 1.0, "each"),), most=1),
 }
 """Methods by their names."""
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, Strict
+from pydantic import BeforeValidator, Field, PlainValidator, Strict
 
-from ckpt_surgery.language.schema.field_types import wrong_type
+from ckpt_surgery.language.schema.field_types import StrictModel, wrong_type
 from ckpt_surgery.language.yaml.document import DocumentPath
 
 SETTING = "a number, a list of numbers, or a list of {filter: TEXT, value: NUMBER}"
@@ -78,12 +78,6 @@ def setting_of(value: Any) -> Setting:
     return Setting(tuple(cases))
 
 
-class _ModelEntry(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True, defer_build=True
-    )
-
-
 def _layer_range(value: Any) -> tuple[int, int]:
     """The first layer, and the one after the last."""
     match value:
@@ -110,7 +104,7 @@ DTypeName = Annotated[
 ]
 
 
-class InputModel(_ModelEntry):
+class InputModel(StrictModel):
     """A model of `models`: all its layers."""
 
     model: ModelPath
@@ -123,7 +117,7 @@ class InputSlice(InputModel):
     layer_range: Annotated[tuple[int, int], PlainValidator(_layer_range)]
 
 
-class OutputSlice(_ModelEntry):
+class OutputSlice(StrictModel):
     """Layers of the result, each made of one layer of each source."""
 
     sources: Annotated[tuple[InputSlice, ...], Strict(False)]
@@ -131,7 +125,7 @@ class OutputSlice(_ModelEntry):
     parameters: Parameters = Field(default_factory=dict)
 
 
-class MergeConfig(_ModelEntry):
+class MergeConfig(StrictModel):
     """A whole configuration."""
 
     merge_method: str

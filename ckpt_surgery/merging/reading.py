@@ -16,7 +16,7 @@ from ckpt_surgery.language.files import read_text, refuse_recipe
 from ckpt_surgery.language.loading import in_order, located
 from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument
 from ckpt_surgery.language.yaml.parsing import parse_document
-from ckpt_surgery.merging.methods import METHODS, PARAMETERS, Base, Method
+from ckpt_surgery.merging.methods import METHODS, PARAMETERS, Method
 from ckpt_surgery.merging.models import BASE_PATH, MergeConfig, Setting, Slice, slices_of
 
 LORA = "+"
@@ -81,22 +81,22 @@ def _misfits(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Find
     names, called = [part.model for part in slice.parts], config.merge_method
     has_base, twice = slice.base in names, [name for name, count in Counter(names).items() if count > 1]
     least, most = method.least, method.most
-    if method.base is Base.OPTIONAL and has_base:
+    if method.base == "optional" and has_base:
         least += 1
-    elif method.base is Base.OPTIONAL and most is not None:
+    elif method.base == "optional" and most is not None:
         most -= 1
-    if method.base is not Base.IGNORED and slice.base is not None and not has_base:
+    if method.base != "ignored" and slice.base is not None and not has_base:
         message = f"the base model `{shown(slice.base)}` is not among the sources of the slice"
         yield Finding(slice.listed, message, hint="Add it, with its `layer_range`.")
     elif twice:
         for name in twice:
             yield Finding(slice.listed, f"the model `{shown(name)}` is there twice", code=Code.WRONG_VALUE)
-    elif method.base is Base.REQUIRED and not has_base:
+    elif method.base == "required" and not has_base:
         message = f"`base_model` is missing, which `{called}` needs"
         yield Finding(("merge_method",), message, code=Code.MISSING_FIELD)
     elif len(names) < least or (most is not None and len(names) > most):
         wanted = number_of(least, "model") if least == most else f"{least} or more models"
-        with_base = ", the base included" if has_base and method.base is not Base.IGNORED else ""
+        with_base = ", the base included" if has_base and method.base != "ignored" else ""
         message = f"`{called}` takes {wanted}{with_base}; there are {len(names)}"
         yield Finding(slice.listed, message, code=Code.WRONG_VALUE)
     layers = slice.parts[0].layers

@@ -4,6 +4,8 @@ Fields that do not parse were removed from the recipe before (`broken`), so that
 in the same run.
 """
 
+import functools
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -96,7 +98,7 @@ def _names(subject: Subject) -> Iterator[Finding]:
 
 
 def _pass(subject: Subject, path: DocumentPath, pass_: Pass) -> Iterator[Finding]:
-    written = _at(subject.written, path)
+    written: Any = functools.reduce(operator.getitem, path, subject.written)
     if path and isinstance(written, Mapping):
         yield from empty_fields(written, path)
     if pass_.when is not None:
@@ -105,15 +107,9 @@ def _pass(subject: Subject, path: DocumentPath, pass_: Pass) -> Iterator[Finding
     yield from _mirror(pass_, (*path, "mirror"))
     for index, rule in enumerate(pass_.rules):
         where = (*path, "rules", index)
-        fields = _at(subject.written, where)
+        fields = functools.reduce(operator.getitem, ("rules", index), written)
         if isinstance(fields, Mapping) and where not in subject.broken:
             yield from RuleCheck(subject, pass_, where, rule, fields).findings()
-
-
-def _at(value: Any, path: DocumentPath) -> Any:
-    for part in path:
-        value = value[part]
-    return value
 
 
 def _mirror(pass_: Pass, path: DocumentPath) -> Iterator[Finding]:

@@ -4,7 +4,15 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import regex
-from pydantic import BeforeValidator, PlainValidator, Strict, ValidationInfo, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainValidator,
+    Strict,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from ckpt_surgery.core.shardings import Mesh, Spec, is_axis
@@ -87,6 +95,18 @@ def one_of(expected: str) -> BeforeValidator:
         return value
 
     return BeforeValidator(validate)
+
+
+class StrictModel(BaseModel):
+    """Base class of the models of documents."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        arbitrary_types_allowed=True,
+        defer_build=True,  # only whole recipes are validated, so their parts need no validators
+    )
 
 
 _SCALAR_SCHEMA: list[dict[str, Any]] = [{"type": name} for name in ("string", "number", "boolean")]

@@ -242,10 +242,8 @@ def unquoted_at(text: str, index: int) -> tuple[int, str] | None:
 
     None unless quotes let the parser read on beyond that text.
     """
-    begin = text.rfind("\n", 0, index) + 1
-    end = (text + "\n").index("\n", index)
-    for offset, value, key in _values(text[begin:end]):
-        start, stop = begin + offset, begin + offset + len(value)
+    for start, value, key in _values(text, index):
+        stop = start + len(value)
         if start <= index <= stop and _is_text(value, key):
             error = _first_error(f"{text[:start]}{quoted(value)}{text[stop:]}")
             if error is None or error > start + len(quoted(value)):
@@ -255,22 +253,20 @@ def unquoted_at(text: str, index: int) -> tuple[int, str] | None:
 
 def value_at(text: str, start: int) -> str:
     """The text without quotes that begins here, up to the end of its line or of its entry inside braces."""
-    begin = text.rfind("\n", 0, start) + 1
-    line = text[begin : (text + "\n").index("\n", start)]
-    return next(
-        (value for offset, value, _ in _values(line) if begin + offset == start), line[start - begin :]
-    )
+    found = (value for offset, value, _ in _values(text, start) if offset == start)
+    return next(found, text[start:].partition("\n")[0])
 
 
-def _values(line: str) -> Iterator[tuple[int, str, str | None]]:
-    """Offset, text and key of each value without quotes of a line, the last one first."""
-    line = re.sub(r"[ \t]+#.*|[ \t]+$", "", line)
+def _values(text: str, index: int) -> Iterator[tuple[int, str, str | None]]:
+    """Offset, text and key of each value without quotes on the line of a character, the last one first."""
+    begin = text.rfind("\n", 0, index) + 1
+    line = re.sub(r"[ \t]+#.*|[ \t]+$", "", text[begin : (text + "\n").index("\n", index)])
     for start in reversed(list(_VALUE.finditer(line))):
         rest = line[start.end() :]
         ends = [end.start() for end in _FLOW_END.finditer(rest)] if "{" in line[: start.end()] else []
         value = next((rest[:end] for end in ends if _balanced(rest[:end])), rest)
         if value:
-            yield start.end(), value, start["key"]
+            yield begin + start.end(), value, start["key"]
 
 
 def _is_text(value: str, key: str | None) -> bool:
@@ -292,10 +288,9 @@ def _first_error(text: str) -> int | None:
     try:
         for _ in yaml.parse(text, Loader=yaml.SafeLoader):
             pass
-    except yaml.MarkedYAMLError as error:
-        return 0 if error.problem_mark is None else error.problem_mark.index
-    except yaml.YAMLError:
-        return 0
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        return 0 if mark is None else int(mark.index)
     return None
 
 
