@@ -160,7 +160,7 @@ def _converted(value: Any, annotation: Any, name: str, function: str) -> Any:
     kinds = types_of(annotation)
     if isinstance(value, Series) and Series not in kinds:
         value = list(require_no_gaps(value))
-    if type(value) in (Array, Series) and type(value) in kinds:
+    if type(value) in kinds and not (isinstance(value, str) and len(value) > LONGEST_TEXT):
         return value
     if not (isinstance(value, Array | Series | Number | str) or value is None or is_list(value)) and not (
         isinstance(value, Lookup) and isinstance(value, Sized)  # a part of a config, for `len`
