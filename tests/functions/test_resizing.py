@@ -52,7 +52,7 @@ def test_what_is_refused() -> None:
     ):
         with pytest.raises(FunctionError, match=message):
             Resize((2, 2), "linear").infer([ArraySpec(shape, dtype_named(dtype))])
-    with pytest.raises(FunctionError, match="has to be 'linear' or 'cubic' or .*, not 'nearest'"):
+    with pytest.raises(FunctionError, match="not 'nearest'"):
         call(resize, (lazy(), (2, 2), "nearest"), {}, "")
     with pytest.raises(FunctionError, match="at least 1"):
         Resize((2, 0), "linear")
