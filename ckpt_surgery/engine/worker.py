@@ -24,7 +24,7 @@ from ckpt_surgery.core.progress import ByteCounter, Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, TaskResult, Writer
 from ckpt_surgery.engine.staging.life import Lines
 from ckpt_surgery.engine.tasks import FinishedTask, ShardProgress, Task, Written, collect_written, make_tasks
-from ckpt_surgery.graph.checked import Evaluator
+from ckpt_surgery.graph.evaluating import Evaluator
 from ckpt_surgery.planner.plan import Plan, at_step
 from ckpt_surgery.system import threads
 from ckpt_surgery.system.threads import batches

@@ -190,7 +190,7 @@ class Array:
     def rounded_to_declared(self) -> Node:
         """The node, rounded to the declared dtype if it is computed in a wider one.
 
-        Numbers out of its range become what IEEE 754 says, which `checked.Evaluator` refuses in results.
+        Numbers out of its range become what IEEE 754 says, which `evaluating.Evaluator` refuses in results.
         """
         return self._rounded("inf" if has_nan(self.dtype) or has_infinity(self.dtype) else "error")
 

@@ -16,8 +16,16 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.yaml.document import DocumentPath
-from ckpt_surgery.merging.methods import METHODS, Parameter
-from ckpt_surgery.merging.models import Converted, MergeConfig, Setting, Slice, SlicePart, slices_of
+from ckpt_surgery.merging.models import (
+    METHODS,
+    Converted,
+    MergeConfig,
+    Parameter,
+    Setting,
+    Slice,
+    SlicePart,
+    slices_of,
+)
 from ckpt_surgery.merging.reading import LoadedConfig
 
 STACK_NAMES = ("layers", "layer", "h", "blocks", "block")

@@ -16,8 +16,16 @@ from ckpt_surgery.language.files import read_text, refuse_recipe
 from ckpt_surgery.language.loading import in_order, located
 from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument
 from ckpt_surgery.language.yaml.parsing import parse_document
-from ckpt_surgery.merging.methods import METHODS, PARAMETERS, Method
-from ckpt_surgery.merging.models import BASE_PATH, MergeConfig, Setting, Slice, slices_of
+from ckpt_surgery.merging.models import (
+    BASE_PATH,
+    METHODS,
+    PARAMETERS,
+    MergeConfig,
+    Method,
+    Setting,
+    Slice,
+    slices_of,
+)
 
 LORA = "+"
 """Stands between a model and an adapter in mergekit's names of models."""

@@ -15,7 +15,7 @@ from ckpt_surgery.functions import masks
 from ckpt_surgery.language.expressions.parsing import parse
 from ckpt_surgery.merging.formula_inputs import COPY
 from ckpt_surgery.merging.formulas import AT_ONCE, FORMULAS, SPARSIFIED, added
-from ckpt_surgery.merging.methods import METHODS
+from ckpt_surgery.merging.models import METHODS
 from tests.merging.cases import CASES, HALVED, MODELS
 from tests.support.merging import arrays, float32, loaded, save_config, save_model
 

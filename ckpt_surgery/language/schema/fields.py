@@ -1,7 +1,7 @@
 """The recipe language as models: the fields of a recipe, with their types, defaults and descriptions.
 
 The models hold parsed expressions, templates and regular expressions. Which fields go together is checked in
-`checks` and `rule_checks`.
+`checks.recipe`.
 """
 
 from collections.abc import Mapping, Sequence
