@@ -1,8 +1,9 @@
 """Lazy arrays: leaves that are read, and functions that are applied to them.
 
 A graph of nodes holds no data. A node knows its shape and dtype, so these are known for every output while
-planning. A node can be the input of many others, with 2^100 paths to one leaf, and thousands of levels deep:
-every walk over nodes visits each of them once, and none calls itself at each level.
+planning. A node can be the input of many others: `x + x` in each of a hundred passes is a hundred nodes, with
+2^100 paths to the leaf. So every walk over nodes visits each of them once, and none calls itself at each
+level, because thousands of passes make graphs that are thousands of levels deep.
 
 Operators and subscripts import the primitives that they apply when they are used: their modules also have
 functions of arrays, and import this one.

@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from ckpt_surgery.functions.streams import Pass, block_shape, blocks_of
 from ckpt_surgery.graph.fusion import Fused, fused, steps_of
 from ckpt_surgery.graph.walks import Part, last_uses, parts_of, streams_of
 
+T = TypeVar("T")
 POLL = 0.2
 """Seconds after which a thread that waits for the others looks whether its work was cancelled."""
 Reader = Callable[[str, Leaf, Region], np.ndarray]
@@ -176,25 +178,32 @@ def evaluate_in_any_order(node: Node, region: Region, read: Reader, known: Known
 
 def _block(parts: Sequence[Part], together: Mapping[int, Fused], read: Reader, known: Known) -> np.ndarray:
     """The result of the last part. Raises DataError; that of functions in tiles is about one tile."""
-    steps = steps_of(parts, together)
-    blocks: dict[int, np.ndarray] = {}
-    for (number, below), unused in zip(steps, last_uses([below for _, below in steps]), strict=True):
+
+    def compute(number: int, blocks: Mapping[int, np.ndarray]) -> np.ndarray:
         part = parts[number]
         if number in together:
-            blocks[number] = together[number].apply([blocks[n] for n in below])
-        elif isinstance(part.node, Read):
-            blocks[number] = read(part.node.source, part.node.leaf, part.region)
-        elif part.node.streamed:
-            whole = Region.whole(part.node.spec.shape)
-            blocks[number] = taken_part(known[id(part.node)], whole, part.region)
-        else:
-            specs = [child.spec for child in part.node.inputs]
-            taken = [taken_part(blocks[n], parts[n].region, region) for n, region in part.inputs]
-            blocks[number] = part.node.function.apply(part.region, specs, taken)
-            del taken
+            return together[number].apply([blocks[n] for n in together[number].inputs])
+        if isinstance(part.node, Read):
+            return read(part.node.source, part.node.leaf, part.region)
+        if part.node.streamed:
+            return taken_part(known[id(part.node)], Region.whole(part.node.spec.shape), part.region)
+        specs = [child.spec for child in part.node.inputs]
+        taken = [taken_part(blocks[n], parts[n].region, region) for n, region in part.inputs]
+        return part.node.function.apply(part.region, specs, taken)
+
+    return _last_result(steps_of(parts, together), compute)
+
+
+def _last_result(
+    steps: Sequence[tuple[int, Sequence[int]]], compute: Callable[[int, Mapping[int, T]], T]
+) -> T:
+    """The result of the last step. Each is held until no later one takes it. `steps`: see `steps_of`."""
+    results: dict[int, T] = {}
+    for (number, _), unused in zip(steps, last_uses([below for _, below in steps]), strict=True):
+        results[number] = compute(number, results)
         for done in unused:
-            del blocks[done]
-    return blocks[len(parts) - 1]
+            del results[done]
+    return results[steps[-1][0]]
 
 
 def taken_part(block: np.ndarray, whole: Region, region: Region) -> np.ndarray:
@@ -292,18 +301,13 @@ class Evaluator:
     def _marked(self, value: Node, region: Region, known: Known) -> Marked:
         """The elements of a region with their marks."""
         parts = parts_of(value, region)
-        unused = last_uses([[number for number, _ in part.inputs] for part in parts])
-        results: dict[int, Marked] = {}
-        for number, part in enumerate(parts):
-            results[number] = self._of_part(part, parts, results, known)
-            for done in unused[number]:
-                results.pop(done, None)
-        return results[len(parts) - 1]
+        compute: Callable[[int, Mapping[int, Marked]], Marked] = partial(self._of_part, parts, known)
+        return _last_result(steps_of(parts, {}), compute)
 
     def _of_part(
-        self, part: Part, parts: Sequence[Part], results: Mapping[int, Marked], known: Known
+        self, parts: Sequence[Part], known: Known, number: int, results: Mapping[int, Marked]
     ) -> Marked:
-        node = part.node
+        part, node = parts[number], parts[number].node
         if isinstance(node, Read):
             return _as_read(self._read(node.source, node.leaf, part.region))
         if node.streamed:
@@ -312,8 +316,8 @@ class Evaluator:
             return block, np.full(block.shape, bits, MARK) if bits else None
         function, specs = node.function, [child.spec for child in node.inputs]
         blocks, taken = [], []
-        for number, region in part.inputs:
-            whole, (given, marked) = parts[number].region, results[number]
+        for below, region in part.inputs:
+            whole, (given, marked) = parts[below].region, results[below]
             blocks.append(taken_part(given, whole, region))
             taken.append(None if marked is None else taken_part(marked, whole, region))
         block = function.apply(part.region, specs, blocks)

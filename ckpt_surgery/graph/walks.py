@@ -3,10 +3,6 @@
 A region of a value is evaluated from parts: regions of nodes, each of them computed once. A node that several
 others need is one part where they need the same region of it. So the number of parts grows with the number of
 nodes, not with that of paths through the graph.
-
-A node can be the input of many others: `x + x` in each of a hundred passes is a hundred nodes, with 2^100
-paths to the leaf. So every walk over nodes visits each of them once, and none calls itself at each level,
-because thousands of passes make graphs that are thousands of levels deep.
 """
 
 from collections.abc import Hashable, Iterable, Sequence, Set

@@ -1,4 +1,4 @@
-"""The fields of a configuration of mergekit 0.1.5 as models, its slices, and the methods and their parameters.
+"""The fields of a configuration of mergekit 0.1.5 as models, its slices, and the methods and what they take.
 
 What a method computes is in `formulas`, under the same name. Which fields go together is checked in
 `reading`; which layers and tensors there are, in `formula_inputs`. A configuration with `models` is one slice

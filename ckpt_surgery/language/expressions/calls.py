@@ -5,7 +5,6 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import replace
 from inspect import Parameter
 from typing import Any, Literal, NamedTuple
 
@@ -115,14 +114,17 @@ def call(function: Plain, arguments: Sequence[Any], keywords: Mapping[str, Any],
             if parameter.annotation is Array and values:  # a single list stands for its items
                 several = isinstance(values[0], list | tuple | Series) and len(values) == 1
                 given = values[0] if several else values
-                positional += _converted(given, Sequence[Array], parameter.name, name)
+                positional += _converted(given, Sequence[Array], parameter.name, function)
             else:
-                positional += [_converted(v, parameter.annotation, parameter.name, name) for v in values]
+                positional += [_converted(v, parameter.annotation, parameter.name, function) for v in values]
         elif number < len(arguments):
-            positional.append(_argument(function, parameter, arguments[number]))
+            positional.append(_converted(arguments[number], parameter.annotation, parameter.name, function))
         elif parameter.kind is not parameter.POSITIONAL_ONLY and parameter.name in free:
-            named[parameter.name] = _argument(function, parameter, free.pop(parameter.name))
-    named |= {keyword: _converted(value, signature.free, keyword, name) for keyword, value in free.items()}
+            given = free.pop(parameter.name)
+            named[parameter.name] = _converted(given, parameter.annotation, parameter.name, function)
+    named |= {
+        keyword: _converted(value, signature.free, keyword, function) for keyword, value in free.items()
+    }
     if signature.leaf_key:
         named[signature.leaf_key] = leaf_key
     try:
@@ -136,26 +138,7 @@ def call(function: Plain, arguments: Sequence[Any], keywords: Mapping[str, Any],
     raise FunctionError(f"`{name}` gave a {type(result).__name__}, and no array, number or text")
 
 
-def _argument(function: Plain, parameter: Parameter, value: Any) -> Any:
-    """The argument of one parameter. Errors about it have the order of all, and where a dtype belongs."""
-    try:
-        return _converted(value, parameter.annotation, parameter.name, expression_name(function))
-    except FunctionError as error:
-        if parameter.annotation is Any or (_takes_dtype(parameter) and isinstance(value, str)):
-            raise  # it is no dtype, which was said
-        (problem,) = error.problems
-        hint = problem.hint or f"The arguments are {usage(function)}."
-        for other in signature_of(function).parameters if isinstance(value, str) and value in DTYPES else ():
-            if _takes_dtype(other):
-                hint = f"{value!r} is a dtype: give it by name, {other.name}={value!r}. {hint}"
-        raise FunctionError(replace(problem, hint=hint)) from None
-
-
-def _takes_dtype(parameter: Parameter) -> bool:
-    return any(typing.get_origin(kind) is np.dtype for kind in types_of(parameter.annotation))
-
-
-def _converted(value: Any, annotation: Any, name: str, function: str) -> Any:
+def _converted(value: Any, annotation: Any, name: str, function: Plain) -> Any:
     """A value as one of the annotated types. Raises FunctionError for one of another type, or too long."""
     kinds = types_of(annotation)
     if isinstance(value, Series) and Series not in kinds:
@@ -168,16 +151,23 @@ def _converted(value: Any, annotation: Any, name: str, function: str) -> Any:
         raise FunctionError(f"{described(value)} cannot be an argument")
     if annotation is Any:
         if isinstance(value, Array):
-            raise FunctionError(f"`{function}` takes text, numbers and lists, not an array {value.spec}")
+            raise FunctionError(
+                f"`{expression_name(function)}` takes text, numbers and lists, not an array {value.spec}"
+            )
         return value
-    where = f"`{name}` of `{function}`"
+    where = f"`{name}` of `{expression_name(function)}`"
     if not LISTS.isdisjoint(kinds) and (isinstance(value, list | tuple) or Array not in kinds):
         return _array_list(value, where)
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise FunctionError(f"{where} has {len(value):,} characters; the limit is {LONGEST_TEXT:,}")
     if (typed := _typed(value, annotation)) is not _MISMATCH:
         return typed
-    hint = "stack(…) makes one array of them." if Array in kinds and are_arrays(value) else None
+    hint = f"The arguments are {usage(function)}."
+    if Array in kinds and are_arrays(value):
+        hint = "stack(…) makes one array of them."
+    for other in signature_of(function).parameters if isinstance(value, str) and value in DTYPES else ():
+        if any(typing.get_origin(kind) is np.dtype for kind in types_of(other.annotation)):
+            hint = f"{value!r} is a dtype: give it by name, {other.name}={value!r}. {hint}"
     raise FunctionError(f"{where} has to be {_wanted(kinds)}, not {_shown(value)}", hint=hint)
 
 

@@ -214,16 +214,16 @@ def with_params(text: str, params: Mapping[str, Constant | None]) -> str:
     parts: list[str] = []
     left = MAX_PATTERN
     for match in _INSERTED.finditer(text):
-        parts.append(match[0] if match["param"] is None else _literal(match, params, left))
+        parts.append(match[0] if match["param"] is None else _literal(match, params))
         left -= len(parts[-1])
+        if left < 0 and match["param"]:
+            message = f"with `{match['name']}` the pattern has more than {MAX_PATTERN} characters"
+            raise ExpressionError(message, *match.span("param"), None, Code.INSERTED_PARAM)
     return "".join(parts)
 
 
-def _literal(match: re.Match[str], params: Mapping[str, Constant | None], left: int) -> str:
-    """The regular expression that matches the param's value and nothing else.
-
-    `left`: the number of characters up to the limit of a pattern.
-    """
+def _literal(match: re.Match[str], params: Mapping[str, Constant | None]) -> str:
+    """The regular expression that matches the param's value and nothing else."""
     name = match["name"]
 
     def wrong(message: str, hint: str | None = None) -> ExpressionError:
@@ -237,11 +237,7 @@ def _literal(match: re.Match[str], params: Mapping[str, Constant | None], left: 
         message = f"the config may give `{name}`, and patterns are read before any config"
         raise wrong(message, "Insert a param without `config:`, or compare in `when:`.")
     values = value if isinstance(value, tuple) else (value,)
-    length = 0
     for item in values:
         if isinstance(item, bool) or not isinstance(item, str | int):
             raise wrong(f"a pattern takes text and integers, not {described(item)}")
-        length += len(item) if isinstance(item, str) else item.bit_length() // 4  # digits, or fewer
-    if length > left:
-        raise wrong(f"with `{name}` the pattern has more than {MAX_PATTERN} characters")
     return f"(?:{'|'.join(re.escape(str(item)) for item in values)})"
