@@ -117,14 +117,12 @@ def taps(length: int, resized: int, method: str, antialias: bool) -> tuple[np.nd
     reach = math.ceil(RADIUS[method] * float(stretch))
     places = np.floor(middles).astype(np.int64)[:, None] + np.arange(1 - reach, reach + 1)
     distances = np.abs(middles[:, None] - places.astype(np.float32)) / stretch
-    weights = np.maximum(np.float32(0), 1 - distances) if method == "linear" else cubic_weights(distances)
+    if method == "linear":
+        weights = np.maximum(np.float32(0), 1 - distances)
+    else:  # Keys' cubic convolution with a = -0.5
+        near = ((1.5 * distances - 2.5) * distances) * distances + 1
+        far = ((-0.5 * distances + 2.5) * distances - 4) * distances + 2
+        weights = np.where(distances >= 2, np.float32(0), np.where(distances >= 1, far, near))
     weights[(places < 0) | (places >= length)] = 0
     weights /= weights.sum(axis=1, keepdims=True)
     return np.clip(places, 0, length - 1), weights
-
-
-def cubic_weights(distances: np.ndarray) -> np.ndarray:
-    """Weights of Keys' cubic convolution with a = -0.5, by distance in elements."""
-    near = ((1.5 * distances - 2.5) * distances) * distances + 1
-    far = ((-0.5 * distances + 2.5) * distances - 4) * distances + 2
-    return np.where(distances >= 2, np.float32(0), np.where(distances >= 1, far, near))

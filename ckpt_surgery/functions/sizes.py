@@ -63,7 +63,7 @@ def check_size(name: str, spec: ArraySpec, bytes_read: Callable[[], int]) -> Non
     check_axes(name, spec.ndim)
     longest = max(spec.shape, default=0)
     if longest > LONGEST:
-        length = str(longest) if longest.bit_length() <= 128 else f"2^{longest.bit_length() - 1}"
+        length = f"2^{longest.bit_length() - 1} or more"
         raise FunctionError(f"`{name}` would make an axis of {length} elements; the limit is 2^63 - 1")
     nbytes = spec.nbytes
     if nbytes > MOST_BYTES and nbytes > min(MOST_GROWTH * (given := bytes_read()), LONGEST):

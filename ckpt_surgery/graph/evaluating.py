@@ -261,7 +261,10 @@ class Evaluator:
             known = self._statistics.of(value, pieces)
             block = evaluate_in_any_order(value, region, self._read, known)
         block = to_c_order(block) if digest else block
-        is_finite, crc = search_and_digest(block, makes_nonfinite(value), digest)
+        # Whether elements can be NaN or infinite although all that they are made of is finite.
+        search = may_be_nonfinite(value.spec.dtype)
+        search = search and not all(node.function.keeps_finite() for node in inputs_first([value]))
+        is_finite, crc = search_and_digest(block, search, digest)
         if is_finite or isinstance(value, Read):
             return Computed(block, crc=crc)
         return Computed(block, self._permitted(value, region, known), crc)
@@ -348,13 +351,6 @@ class Evaluator:
                         break
                 self._stream_marks[id(node)] = joined
             return self._stream_marks[id(node)]
-
-
-def makes_nonfinite(value: Node) -> bool:
-    """Whether elements of a value can be NaN or infinite although all that they are made of is finite."""
-    if isinstance(value, Read) or not may_be_nonfinite(value.spec.dtype):
-        return False
-    return not all(node.function.keeps_finite() for node in inputs_first([value]))
 
 
 def _as_read(block: np.ndarray) -> Marked:

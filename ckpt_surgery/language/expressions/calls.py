@@ -109,22 +109,18 @@ def call(function: Plain, arguments: Sequence[Any], keywords: Mapping[str, Any],
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for number, parameter in enumerate(signature.parameters):
+        wanted = parameter.annotation, parameter.name, function
         if parameter.kind is _COLLECTED:
             values = arguments[number:]
-            if parameter.annotation is Array and values:  # a single list stands for its items
-                several = isinstance(values[0], list | tuple | Series) and len(values) == 1
-                given = values[0] if several else values
-                positional += _converted(given, Sequence[Array], parameter.name, function)
-            else:
-                positional += [_converted(v, parameter.annotation, parameter.name, function) for v in values]
+            is_list_of_arrays = parameter.annotation is Array and len(values) == 1
+            if is_list_of_arrays and isinstance(values[0], list | tuple | Series):
+                values = _converted(values[0], Sequence[Array], parameter.name, function)
+            positional += [_converted(value, *wanted) for value in values]
         elif number < len(arguments):
-            positional.append(_converted(arguments[number], parameter.annotation, parameter.name, function))
+            positional.append(_converted(arguments[number], *wanted))
         elif parameter.kind is not parameter.POSITIONAL_ONLY and parameter.name in free:
-            given = free.pop(parameter.name)
-            named[parameter.name] = _converted(given, parameter.annotation, parameter.name, function)
-    named |= {
-        keyword: _converted(value, signature.free, keyword, function) for keyword, value in free.items()
-    }
+            named[parameter.name] = _converted(free.pop(parameter.name), *wanted)
+    named |= {keyword: _converted(v, signature.free, keyword, function) for keyword, v in free.items()}
     if signature.leaf_key:
         named[signature.leaf_key] = leaf_key
     try:
@@ -157,29 +153,27 @@ def _converted(value: Any, annotation: Any, name: str, function: Plain) -> Any:
         return value
     where = f"`{name}` of `{expression_name(function)}`"
     if not LISTS.isdisjoint(kinds) and (isinstance(value, list | tuple) or Array not in kinds):
-        return _array_list(value, where)
+        if isinstance(value, list | tuple) and value and all(isinstance(item, Array) for item in value):
+            return list(value)
+        given = "an empty one" if value in ([], ()) else _shown(value)
+        raise FunctionError(f"{where} has to be a list of arrays, not {given}")
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise FunctionError(f"{where} has {len(value):,} characters; the limit is {LONGEST_TEXT:,}")
     if (typed := _typed(value, annotation)) is not _MISMATCH:
         return typed
-    hint = f"The arguments are {usage(function)}."
+    message = f"{where} has to be {_wanted(kinds)}, not {_shown(value)}"
+    raise FunctionError(message, hint=_advice(value, kinds, function))
+
+
+def _advice(value: Any, kinds: Sequence[Any], function: Plain) -> str:
+    """Advice for an argument of another type: the order of all, and where a dtype belongs."""
     if Array in kinds and are_arrays(value):
-        hint = "stack(…) makes one array of them."
+        return "stack(…) makes one array of them."
+    advice = f"The arguments are {usage(function)}."
     for other in signature_of(function).parameters if isinstance(value, str) and value in DTYPES else ():
         if any(typing.get_origin(kind) is np.dtype for kind in types_of(other.annotation)):
-            hint = f"{value!r} is a dtype: give it by name, {other.name}={value!r}. {hint}"
-    raise FunctionError(f"{where} has to be {_wanted(kinds)}, not {_shown(value)}", hint=hint)
-
-
-def _array_list(value: Any, where: str) -> list[Array]:
-    if not isinstance(value, list | tuple):
-        raise FunctionError(f"{where} has to be a list of arrays, not {_shown(value)}")
-    if not value:
-        raise FunctionError(f"{where} is an empty list; it needs at least one array")
-    for item in value:
-        if not isinstance(item, Array):
-            raise FunctionError(f"{where} has to be a list of arrays; {_shown(item)} is in it")
-    return list(value)
+            advice = f"{value!r} is a dtype: give it by name, {other.name}={value!r}. {advice}"
+    return advice
 
 
 _PLAIN = frozenset([str, int, float, bool, type(None)])
