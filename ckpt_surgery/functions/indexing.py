@@ -8,22 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from ckpt_surgery.core import selections
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced, reshaped
 from ckpt_surgery.core.rewrites.taking import MOST_CHUNKS, take_along
-from ckpt_surgery.core.selections import (
-    Positions,
-    Selection,
-    as_array,
-    at,
-    bounding_box,
-    bounds,
-    distinct,
-    of_region,
-    whole,
-)
+from ckpt_surgery.core.selections import Positions, Selection
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.sizes import axes_of, axis_of
@@ -51,13 +42,13 @@ class _Gather(Function):
         raise NotImplementedError
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        return [(0, tuple(map(distinct, self.picks(selection, ins[0].shape))))]
+        return [(0, tuple(map(selections.distinct, self.picks(selection, ins[0].shape))))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         block = blocks[0]
         if region.size == 0:  # `picks` cannot express it if the axis of length 0 is a new one
             return np.empty(region.shape, block.dtype)
-        for axis, positions in enumerate(self.picks(of_region(region), ins[0].shape)):
+        for axis, positions in enumerate(self.picks(selections.of_region(region), ins[0].shape)):
             block = _taken(block, axis, positions)
         return block.reshape(region.shape)
 
@@ -67,14 +58,14 @@ class _Gather(Function):
         out = self.infer([spec])
         if out.size > spec.size and max(out.shape) > MOST_CHUNKS:
             return None  # listing the indices would take too much memory
-        for axis, positions in enumerate(self.picks(whole(out.shape), spec.shape)):
+        for axis, positions in enumerate(self.picks(selections.whole(out.shape), spec.shape)):
             linked = linked and take_along(linked, axis, positions)
         return linked and reshaped(linked, out.shape)
 
 
 def _taken(block: np.ndarray, axis: int, positions: Positions) -> np.ndarray:
     """The elements at these indices along an axis. `block` begins at the smallest; ranges make views."""
-    low, high = bounds(positions)
+    low, high = selections.bounds(positions)
     if not isinstance(positions, range):
         return np.take(block, positions - low, axis=axis)
     if len(positions) == high - low and positions.step > 0:
@@ -113,13 +104,13 @@ class Index(_Gather):
                 picked.append(taken)
             else:
                 positions = next(chosen)
-                picked += [] if item is None else [at(taken, positions)]
+                picked += [] if item is None else [selections.at(taken, positions)]
         return tuple(picked)
 
     def window(self, ins: Specs) -> tuple[Function, Region] | None:
         axes = self._axes(ins[0].shape)
         plain = tuple((None, None, item[2]) if isinstance(item, tuple) else item and 0 for item, _ in axes)
-        return Index(plain), bounding_box(tuple(taken for item, taken in axes if item is not None))
+        return Index(plain), selections.bounding_box(tuple(taken for item, taken in axes if item is not None))
 
     def input_axis(self, axis: int, ins: Specs) -> tuple[int, int] | None:
         axes = self._axes(ins[0].shape)
@@ -189,7 +180,7 @@ class Take(_Gather):
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         axis = axis_of(self.axis, len(shape), self.name)
         taken = np.array(self.indices, np.int64) % max(1, shape[axis])
-        return (*selection[:axis], at(taken, selection[axis]), *selection[axis + 1 :])
+        return (*selection[:axis], selections.at(taken, selection[axis]), *selection[axis + 1 :])
 
 
 @in_expressions
@@ -218,7 +209,7 @@ class Copies(_Gather):
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         sides = zip(selection, self.each, strict=True)
-        elements = (as_array(positions) // each if each > 1 else positions for positions, each in sides)
+        elements = (selections.as_array(places) // each if each > 1 else places for places, each in sides)
         return tuple(map(_wrapped, elements, shape))
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
@@ -228,8 +219,8 @@ class Copies(_Gather):
 def _used_of_axis(positions: Positions, each: int, length: int) -> Positions:
     """The distinct indices of an axis that these indices of its copies come from; of many, all between."""
     if len(positions) <= MOST_LISTED:
-        return distinct(_wrapped(as_array(positions) // max(1, each), length))
-    low, high = bounds(positions)
+        return selections.distinct(_wrapped(selections.as_array(positions) // max(1, each), length))
+    low, high = selections.bounds(positions)
     low, high = low // each, -(-high // each)
     one_copy = low // length == (high - 1) // length
     return range(low % length, low % length + high - low) if one_copy else range(length)
@@ -237,12 +228,12 @@ def _used_of_axis(positions: Positions, each: int, length: int) -> Positions:
 
 def _wrapped(positions: Positions, length: int) -> Positions:
     """Indices into repeated copies of an axis, as indices into one copy."""
-    low, high = bounds(positions)
+    low, high = selections.bounds(positions)
     if low == high:
         return range(0)
     if isinstance(positions, range) and low // length == (high - 1) // length:
         return range(low % length, low % length + high - low, positions.step)
-    return as_array(positions) % length
+    return selections.as_array(positions) % length
 
 
 @in_expressions

@@ -18,16 +18,9 @@ from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import to_c_order
+from ckpt_surgery.functions import integers
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
-from ckpt_surgery.functions.integers import (
-    bound,
-    check_exact,
-    check_list_sums,
-    check_sums,
-    exact_sums,
-    summation,
-)
 from ckpt_surgery.functions.sizes import axes_of, check_alike
 from ckpt_surgery.functions.streams import Folded, Pass, streamed
 
@@ -128,18 +121,18 @@ class Sum(Reduction):
     name: ClassVar[str] = "sum"
 
     def work_dtype(self, dtype: DType) -> DType:
-        return summation(computation(dtype))
+        return integers.summation(computation(dtype))
 
     def check(self, rows: np.ndarray, block: np.ndarray, region: Region) -> None:
         if is_integer(rows.dtype):
-            check_sums(self.name, rows, bound(block), region)
+            integers.check_sums(self.name, rows, integers.bound(block), region)
 
     def folded(self, piece: np.ndarray) -> Any:
-        return exact_sums(piece[None])[0] if is_integer(piece.dtype) else super().folded(piece)
+        return integers.exact_sums(piece[None])[0] if is_integer(piece.dtype) else super().folded(piece)
 
     def check_total(self, total: Any, dtype: DType, region: Region) -> None:
         if isinstance(total, int):
-            check_exact(self.name, np.array([total], object), dtype, region, 0)
+            integers.check_exact(self.name, np.array([total], object), dtype, region, 0)
 
 
 @in_expressions
@@ -283,7 +276,9 @@ class ListReduction(Function):
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
         """The dtype of the computation, which inputs are converted to first."""
         dtype = promoted(dtypes, self.op)
-        return summation(dtype) if self.op == "sum" else _fractional(dtype) if self.op == "mean" else dtype
+        if self.op == "sum":
+            return integers.summation(dtype)
+        return _fractional(dtype) if self.op == "mean" else dtype
 
     def infer(self, ins: Specs) -> ArraySpec:
         check_alike(self.op, ins)
@@ -296,7 +291,7 @@ class ListReduction(Function):
             if self.op == "mean":
                 total = total / dtype.type(len(ins))
         if self.op == "sum" and is_integer(dtype):
-            check_list_sums(self.op, blocks, dtype, region)
+            integers.check_list_sums(self.op, blocks, dtype, region)
         return np.asarray(total)
 
 

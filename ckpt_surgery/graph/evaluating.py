@@ -8,7 +8,7 @@ permits.
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -33,8 +33,6 @@ POLL = 0.2
 """Seconds after which a thread that waits for the others looks whether its work was cancelled."""
 Reader = Callable[[str, Leaf, Region], np.ndarray]
 """Reads the elements of a region: (source name, leaf, region) → array."""
-Evaluated = Callable[[Region], np.ndarray]
-"""Gives the elements of a region of a stream's input. Raises SurgeryError."""
 Known = Mapping[int, np.ndarray]
 """The whole values of what is computed in streams, by the identities of the nodes."""
 
@@ -49,18 +47,15 @@ class Streaming:
         assert first is not None, "the function is not computed in a stream"
         self._shape = specs[0].shape
         self.piece = piece
-        self._state: Pass | np.ndarray = first
         self._changed = threading.Condition()
-        self._pieces: Iterator[Region] = iter(())
-        self._left = 0
-        """Number of pieces of this pass that are not done."""
         self._failure: BaseException | None = None
-        self._begin_pass()
+        self._go_on(first)
 
-    def result(self, evaluated: Evaluated) -> np.ndarray:
+    def result(self, evaluated: Callable[[Region], np.ndarray]) -> np.ndarray:
         """The whole result. While it is not there, the caller's thread works on it.
 
-        Raises what `evaluated` and the passes raise, in every thread.
+        `evaluated` gives the elements of a region of the input. Raises what it and the passes raise, in every
+        thread.
         """
         while (taken := self._next()) is not None:
             one, region = taken
@@ -72,7 +67,11 @@ class Streaming:
                         one.note(number, seen)
                     raise_if_cancelled()
                 del block
-                self._done()
+                with self._changed:
+                    self._left -= 1
+                    if not self._left:
+                        self._go_on(one.finish())
+                        self._changed.notify_all()
             except BaseException as error:
                 with self._changed:
                     self._failure = error
@@ -94,23 +93,12 @@ class Streaming:
                 self._changed.wait(POLL)
                 raise_if_cancelled()
 
-    def _done(self) -> None:
-        """A piece is done; after the last one of a pass comes the next pass, or the result."""
-        with self._changed:
-            self._left -= 1
-            if not self._left:
-                assert isinstance(self._state, Pass)
-                self._state = self._state.finish()
-                self._begin_pass()
-                self._changed.notify_all()
-
-    def _begin_pass(self) -> None:
-        while isinstance(self._state, Pass):
-            self._left = math.prod(grid_counts(self._shape, self.piece))
-            self._pieces = chunk_regions(self._shape, self.piece)
-            if self._left:
-                break
-            self._state = self._state.finish()  # there are no elements
+    def _go_on(self, state: Pass | np.ndarray) -> None:
+        """Begin the next pass, or end with the result."""
+        self._left = math.prod(grid_counts(self._shape, self.piece))  # pieces that are not done
+        while isinstance(state, Pass) and not self._left:
+            state = state.finish()  # there are no elements
+        self._state, self._pieces = state, chunk_regions(self._shape, self.piece)
 
 
 class StreamedValues:

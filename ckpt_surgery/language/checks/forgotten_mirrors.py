@@ -135,12 +135,11 @@ def _claims(rule: Rule, key: str) -> bool:
 
 
 def _renames(rule: Rule, key: str) -> bool:
-    """Whether a rule claims this key and gives its leaf another one."""
-    if rule.match is None or rule.to is None or not _claims(rule, key):
-        return False
-    match = None if len(key) > safe_length(rule.match) else rule.match.fullmatch(key)
-    names = tuple(key.split(SEPARATOR))
-    return match is None or all(template.names_of(match) != names for template in rule.templates)
+    """Whether a rule claims this key and gives its leaf another one; also where matching could take long."""
+    if rule.match is None or rule.to is None or len(key) > safe_length(rule.match):
+        return rule.match is not None and rule.to is not None
+    match, names = rule.match.fullmatch(key), tuple(key.split(SEPARATOR))
+    return match is not None and all(template.names_of(match) != names for template in rule.templates)
 
 
 def _is_handled(recipe: Recipe, key: str) -> bool:
