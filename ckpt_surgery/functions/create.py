@@ -17,10 +17,9 @@ from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.arrays import Array, apply, check_axes, check_size
 from ckpt_surgery.functions.base import Blocks, Function, LeafKey, Number, Specs, in_expressions
 from ckpt_surgery.functions.dtypes import Cast, number_as
-from ckpt_surgery.functions.sizes import check_axes, check_size
 
 
 def _shape_of(shape: int | tuple[int, ...], name: str) -> Shape:

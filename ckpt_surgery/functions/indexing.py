@@ -15,9 +15,8 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced, reshaped
 from ckpt_surgery.core.rewrites.taking import MOST_CHUNKS, take_along
 from ckpt_surgery.core.selections import Positions, Selection
-from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.arrays import Array, apply, axes_of, axis_of
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
-from ckpt_surgery.functions.sizes import axes_of, axis_of
 
 Slice = tuple[int | None, int | None, int | None]
 """Start, stop and step."""

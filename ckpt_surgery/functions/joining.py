@@ -16,10 +16,9 @@ from ckpt_surgery.core.rewrites.taking import concatenated, stacked
 from ckpt_surgery.core.selections import Positions, Selection, within
 from ckpt_surgery.core.text import few
 from ckpt_surgery.core.tiles import copy_into
-from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
+from ckpt_surgery.functions.arrays import Array, Series, apply, axis_of, check_alike, require_no_gaps
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, as_marks, in_expressions
 from ckpt_surgery.functions.dtypes import number_as
-from ckpt_surgery.functions.sizes import axis_of, check_alike
 
 MOST_INDICES = 5  # Number of indices that a message names
 

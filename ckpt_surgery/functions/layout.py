@@ -22,10 +22,9 @@ from ckpt_surgery.core.rewrites.axes import matching_axes, replaced, reshaped, t
 from ckpt_surgery.core.selections import Selection, within
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.core.tiles import to_c_order
-from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.arrays import Array, apply, axes_of, axis_of, check_axes
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, as_marks, in_expressions
 from ckpt_surgery.functions.dtypes import number_as
-from ckpt_surgery.functions.sizes import axes_of, axis_of, check_axes
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ from ckpt_surgery.core.dtypes import BOOL, computation, converted, is_integer, k
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection, broadcast
 from ckpt_surgery.core.tiles import tile_shape
-from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.arrays import Array, apply, axis_of, broadcasts_to
 from ckpt_surgery.functions.base import Blocks, Function, LeafKey, Number, Specs, in_expressions
-from ckpt_surgery.functions.sizes import axis_of, broadcasts_to
 from ckpt_surgery.functions.streams import Pass, streamed
 
 TILE = 1 << 15

@@ -9,12 +9,11 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import DType, bits, computation, converted, is_integer, kind, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.selections import Selection, as_array, distinct
-from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.arrays import Array, apply, axes_of, broadcasts_to
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.dtypes import cast
 from ckpt_surgery.functions.indexing import Copies
 from ckpt_surgery.functions.operators import Binary
-from ckpt_surgery.functions.sizes import axes_of, broadcasts_to
 
 QUANTIZED = (
     *("int8", "int4", "int2"),

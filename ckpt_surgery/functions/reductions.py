@@ -19,9 +19,8 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.functions import integers
-from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.arrays import Array, apply, axes_of, check_alike
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
-from ckpt_surgery.functions.sizes import axes_of, check_alike
 from ckpt_surgery.functions.streams import Folded, Pass, streamed
 
 Axes = int | tuple[int, ...] | None

@@ -24,8 +24,7 @@ from ckpt_surgery.core.arrays import Region, chunk_regions
 from ckpt_surgery.core.selections import broadcast_needs
 from ckpt_surgery.core.tiles import ROWS, contiguous_tile, copy_into, tile_shape
 from ckpt_surgery.functions.arrays import Apply, Read
-from ckpt_surgery.graph.costs import kept_bytes, own_bytes, peak
-from ckpt_surgery.graph.walks import Part, last_uses
+from ckpt_surgery.graph.walks import Part, kept_bytes, last_uses, own_bytes, peak
 
 SMALLEST = 2 * ROWS
 """Number of elements below which a block is not divided into tiles."""

@@ -5,7 +5,7 @@ import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.sizes import MOST_BYTES, check_size
+from ckpt_surgery.functions.arrays import MOST_BYTES, check_size
 
 INT8 = np.dtype(np.int8)
 
