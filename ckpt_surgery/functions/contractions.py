@@ -29,7 +29,6 @@ from ckpt_surgery.functions.operators import broadcast_shapes
 class Einsum(Function):
     """Products of the inputs, summed over the axes whose letters the result does not have."""
 
-    name: ClassVar[str] = "einsum"
     widens: ClassVar[bool] = True
     subscripts: str
     symbol: str = "einsum"  # Name in messages: `@` for the matrix product

@@ -35,7 +35,6 @@ def _shape_of(shape: int | tuple[int, ...], name: str) -> Shape:
 class Full(Function):
     """An array whose elements are all one number."""
 
-    name: ClassVar[str] = "full"
     shape: Shape
     value: Number
     dtype: DType
@@ -86,8 +85,6 @@ class InPlaceOf(Function):
     that the plan tells what was there before.
     """
 
-    name: ClassVar[str] = "in_place_of"
-
     def infer(self, ins: Specs) -> ArraySpec:
         return ins[0]
 
@@ -108,7 +105,6 @@ class InPlaceOf(Function):
 class Arange(Function):
     """Evenly spaced numbers: element `i` is `start + i * step`."""
 
-    name: ClassVar[str] = "arange"
     start: int | float
     stop: int | float
     step: int | float
@@ -162,7 +158,6 @@ Options = tuple[tuple[str, Option], ...]  # Keyword arguments of an initializer
 class Init(Function):
     """Values of an initializer of `jax.nn.initializers` for a leaf."""
 
-    name: ClassVar[str] = "init"
     full_copies: ClassVar[int] = 4  # random bits, uniform and transformed numbers, the result
     initializer: str
     shape: Shape

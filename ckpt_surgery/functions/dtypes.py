@@ -84,7 +84,6 @@ def _always_fits(source: DType, target: DType) -> bool:
 class Cast(Function):
     """The values of the input converted to another dtype."""
 
-    name: ClassVar[str] = "cast"
     elementwise: ClassVar[bool] = True
     dtype: DType
     on_overflow: str = "error"
@@ -172,8 +171,6 @@ class Rounded(Cast):
     No call makes one. The planner adds it where such a result is stored or reinterpreted as bytes.
     """
 
-    name: ClassVar[str] = "rounded"
-
     def permits(self, result: np.ndarray) -> np.ndarray | None:
         return None  # numbers out of range are infinite for now, and refused in results
 
@@ -228,7 +225,6 @@ def _lost(wide: np.ndarray, result: np.ndarray) -> np.ndarray:
 class Bitcast(Function):
     """The bytes of the input interpreted as another dtype."""
 
-    name: ClassVar[str] = "bitcast"
     exact_inputs: ClassVar[bool] = True
     reinterprets: ClassVar[bool] = True
     dtype: DType

@@ -31,6 +31,7 @@ MOST_LISTED = 1 << 12
 class _Gather(Function):
     """Base class of functions whose result has, along each axis, elements at certain indices of the input."""
 
+    name: ClassVar[str] = ""
     is_layout: ClassVar[bool] = True
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
@@ -82,7 +83,6 @@ class Index(_Gather):
     more items than the array has axes.
     """
 
-    name: ClassVar[str] = "index"
     items: tuple[Item, ...]
 
     def __post_init__(self) -> None:
@@ -163,7 +163,6 @@ def flip(x: Array, axis: int | tuple[int, ...] | None = None) -> Array:
 class Take(_Gather):
     """The elements at a list of indices along one axis, in the order of the list."""
 
-    name: ClassVar[str] = "take"
     indices: tuple[int, ...]
     axis: int
 
@@ -195,7 +194,6 @@ def take(x: Array, indices: tuple[int, ...], axis: int) -> Array:
 class Copies(_Gather):
     """Along each axis, every element `each` times in a row, and `copies` of all that."""
 
-    name: ClassVar[str] = "copies"
     each: Shape
     copies: Shape
 

@@ -47,7 +47,6 @@ def _common_dtype(ins: Specs, name: str) -> DType:
 class Stack(Function):
     """The inputs next to each other along a new axis."""
 
-    name: ClassVar[str] = "stack"
     is_layout: ClassVar[bool] = True
     axis: int = 0
     fill: Number | None = None
@@ -147,7 +146,6 @@ def stack(
 class Concat(Function):
     """The inputs one after another along an existing axis."""
 
-    name: ClassVar[str] = "concat"
     is_layout: ClassVar[bool] = True
     axis: int = 0
 

@@ -86,7 +86,6 @@ def reshape_groups(old: Shape, new: Shape) -> tuple[ReshapeGroup, ...]:
 class Transpose(Function):
     """Axis `i` of the result is axis `axes[i]` of the input; without `axes` their order is reversed."""
 
-    name: ClassVar[str] = "transpose"
     is_layout: ClassVar[bool] = True
     axes: tuple[int, ...] | None = None
 
@@ -132,7 +131,6 @@ def transpose(x: Array, axes: tuple[int, ...] | None = None) -> Array:
 class Reshape(Function):
     """The same elements in C order in another shape, of which one length may be -1."""
 
-    name: ClassVar[str] = "reshape"
     is_layout: ClassVar[bool] = True
     shape: int | tuple[int, ...]
 
@@ -191,7 +189,6 @@ def reshape(x: Array, shape: int | tuple[int, ...]) -> Array:
 class Pad(Function):
     """An axis extended to the length `to`, with `value` after its last element."""
 
-    name: ClassVar[str] = "pad"
     is_layout: ClassVar[bool] = True
     axis: int
     to: int

@@ -33,7 +33,6 @@ INDEX = np.dtype(np.int64)
 class Ranks(Function):
     """Ranks of the elements along an axis, 0 for the smallest, as int64."""
 
-    name: ClassVar[str] = "ranks"
     scratch: ClassVar[int] = 32 * TILE
     axis: int = -1
 
@@ -241,7 +240,6 @@ class KthMagnitude(Function):
     the least one, those before the index in C order are among the largest.
     """
 
-    name: ClassVar[str] = "kth_magnitude"
     scratch: ClassVar[int] = RANKING_BYTES
     k: int | None  # Number of the largest; None: `share` of those that are not 0
     share: float = 1.0
@@ -273,7 +271,6 @@ class KthMagnitude(Function):
 class LargestMask(Function):
     """The mask of the elements of the first input that lie on or above a threshold, the second input."""
 
-    name: ClassVar[str] = "largest_mask"
     scratch: ClassVar[int] = 64 * TILE
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -325,7 +322,6 @@ def top_share_mask(x: Array, share: float) -> Array:
 class RandomMask(Function):
     """Random bools of the shape of the first input: true with probability `p`, or that of the second."""
 
-    name: ClassVar[str] = "random_mask"
     scratch: ClassVar[int] = 64 * TILE
     leaf_key: str
     seed: int

@@ -42,6 +42,7 @@ def broadcast_shapes(shapes: Sequence[Shape], name: str) -> Shape:
 class Elementwise(Function):
     """Base class of functions of arrays and numbers that broadcast against each other."""
 
+    name: ClassVar[str] = ""
     widens: ClassVar[bool] = True
 
     elementwise: ClassVar[bool] = True
@@ -125,7 +126,6 @@ class Binary(Elementwise):
     divided by zero or raised to a negative power, and if a result is out of the range of its integer dtype.
     """
 
-    name: ClassVar[str] = "binary"
     op: str
     left: Number | None = None
     right: Number | None = None
@@ -184,7 +184,6 @@ class Unary(Elementwise):
     negative the dtype does not hold.
     """
 
-    name: ClassVar[str] = "unary"
     op: str
     x: Number | None = None
 
@@ -266,7 +265,6 @@ def selected(condition: np.ndarray, a: Any, b: Any) -> Any:
 class Where(Elementwise):
     """The element of `a` where the condition, the first input, is true, that of `b` elsewhere."""
 
-    name: ClassVar[str] = "where"
     a: Number | None = None
     b: Number | None = None
 
@@ -339,7 +337,6 @@ sign = _unary("sign", "-1, 0 or 1, with the dtype of `x`; NaN for NaN. Not for b
 class RequireEqual(Function):
     """The first input, if the second has the same values; otherwise an error."""
 
-    name: ClassVar[str] = "require_equal"
     elementwise: ClassVar[bool] = True
     message: str
 

@@ -30,7 +30,6 @@ _BY_BLOCKS = "Give block=(128, 128) for a scale with one number per block, such 
 class Quantize(Function):
     """A part of the symmetric quantization of the input: its `values` or its `scale`."""
 
-    name: ClassVar[str] = "quantize"
     dtype: DType
     axis: int | tuple[int, ...] | None = None
     part: str = "values"
@@ -136,7 +135,6 @@ PACKED = ("float4_e2m1fn", "int4", "uint4", "int2", "uint2")
 class Unpack(Function):
     """Numbers that bytes hold, several in each, those in the low bits first."""
 
-    name: ClassVar[str] = "unpack"
     exact_inputs: ClassVar[bool] = True
     dtype: DType
 

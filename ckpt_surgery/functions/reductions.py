@@ -32,6 +32,7 @@ _COMBINED: Mapping[str, Any] = {"sum": np.add, "mean": np.add, "max": np.maximum
 class Reduction(Function):
     """Base class of functions over an axis, several, or all (None); `keepdims` keeps these with length 1."""
 
+    name: ClassVar[str] = ""
     widens: ClassVar[bool] = True
 
     axis: Axes = None
@@ -117,8 +118,6 @@ class Reduction(Function):
 class Sum(Reduction):
     """Sum over axes."""
 
-    name: ClassVar[str] = "sum"
-
     def work_dtype(self, dtype: DType) -> DType:
         return integers.summation(computation(dtype))
 
@@ -157,8 +156,6 @@ def _fractional(dtype: DType) -> DType:
 class Mean(Reduction):
     """Arithmetic mean over axes."""
 
-    name: ClassVar[str] = "mean"
-
     def work_dtype(self, dtype: DType) -> DType:
         return _fractional(dtype)
 
@@ -180,7 +177,6 @@ def mean(x: Array | Sequence[Array], axis: Axes = None, keepdims: bool = False) 
 class Extreme(Reduction):
     """The largest or the smallest value over axes, which there is none of for no elements."""
 
-    name: ClassVar[str] = "extreme"
     op: str = "max"
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -221,7 +217,6 @@ def min_(x: Array | Sequence[Array], axis: Axes = None, keepdims: bool = False) 
 class Norm(Reduction):
     """Vector norm over axes."""
 
-    name: ClassVar[str] = "norm"
     ord: int | str = 2
 
     def work_dtype(self, dtype: DType) -> DType:
@@ -267,7 +262,6 @@ class ListReduction(Function):
     Sums of integers are in 64 bits. Means of integers and bools are float64.
     """
 
-    name: ClassVar[str] = "list_reduction"
     widens: ClassVar[bool] = True
     elementwise: ClassVar[bool] = True
     op: str
@@ -298,7 +292,6 @@ class ListReduction(Function):
 class KarcherWeights(Function):
     """Factors with which vectors are added up to their Karcher mean on the sphere, as float64."""
 
-    name: ClassVar[str] = "karcher_weights"
     max_iter: int = 10
     tol: float = 1e-5
 

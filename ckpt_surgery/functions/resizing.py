@@ -28,7 +28,6 @@ Method = Literal["linear", "cubic", "bilinear", "trilinear", "bicubic", "tricubi
 class Resize(Function):
     """The input interpolated to a shape."""
 
-    name: ClassVar[str] = "resize"
     widens: ClassVar[bool] = True
     shape: tuple[int, ...]
     method: str

@@ -138,7 +138,10 @@ class HookSet:
         A function that `in_expressions` marks gets lazy arrays, as those of the package do. Raises
         FunctionError if there is no such function, or if its result has no known shape and dtype.
         """
-        function = self.function(name)
+        if name not in self.functions:
+            guess = did_you_mean(name, (n for n in self.functions if not n.startswith(INFER)))
+            raise FunctionError(f"{self.name} has no function `{name}`{guess}", code=Code.HOOKS)
+        function = self.functions[name]
         if expression_name(function):
             if key := signature_of(function).leaf_key:
                 raise FunctionError(f"{self.label(name)} has a parameter `{key}`, which no hook is given")
@@ -153,13 +156,6 @@ class HookSet:
             return _constant(name, self.called(name, _filled(template, ())))
         given = function if self.of_program else None
         return apply(HookCall(self, name, template, result.shape, result.dtype, given), *inputs)
-
-    def function(self, name: str) -> HookFunction:
-        """The function of this name. Raises FunctionError if there is none."""
-        if name not in self.functions:
-            guess = did_you_mean(name, (n for n in self.functions if not n.startswith(INFER)))
-            raise FunctionError(f"{self.name} has no function `{name}`{guess}", code=Code.HOOKS)
-        return self.functions[name]
 
     def called(
         self,

@@ -1,4 +1,4 @@
-"""A merge as a recipe, and its `config.json`: a rule makes all tensors with equal inputs, by families of names.
+"""A merge as a recipe, whose rules each make a family of tensors with equal inputs; and its `config.json`.
 
 So a recipe has tens of rules where a model has tens of thousands of tensors.
 """

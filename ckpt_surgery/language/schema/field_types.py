@@ -54,7 +54,7 @@ def _pattern(text: str, info: ValidationInfo) -> regex.Pattern[str]:
         raise (error if whole == text else error.at(0, len(text))) from None
 
 
-def _constant(value: Any) -> Constant:
+def constant(value: Any) -> Constant:
     """A value of a param or a table: text, a number, true or false, or a list of those."""
     if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
         return tuple(value)
@@ -129,7 +129,7 @@ ClaimField = Annotated[regex.Pattern, _parsed(_pattern, _WANTED), _REGEX]
 """The regular expression of a rule. `${param}` in it stands for the param's value."""
 ConstantField = Annotated[
     Constant,
-    PlainValidator(_constant),
+    PlainValidator(constant),
     WithJsonSchema({"anyOf": [*_SCALAR_SCHEMA, {"type": "array", "items": {"anyOf": _SCALAR_SCHEMA}}]}),
 ]
 PathsField = Annotated[

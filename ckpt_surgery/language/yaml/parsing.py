@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import yaml
@@ -45,11 +45,10 @@ _DISPUTED: Sequence[tuple[re.Pattern[str], str]] = (
 class _Builder:
     """Builds values, marks and problems from parse events."""
 
-    path: str
-    text: str
+    document: YamlDocument  # Without its value and problems
     events: Iterator[Any]
-    marks: dict[DocumentPath, Mark] = field(default_factory=dict)
-    key_marks: dict[DocumentPath, Mark] = field(default_factory=dict)
+    marks: dict[DocumentPath, Mark]
+    key_marks: dict[DocumentPath, Mark]
     problems: list[Problem] = field(default_factory=list)
 
     def report(
@@ -64,8 +63,7 @@ class _Builder:
         """Note a problem of the text of an event; without `whole`, of its first character."""
         start = event.start_mark.index
         stop = event.end_mark.index if whole else start + 1
-        place = YamlDocument(self.path, self.text, None, {}, {}).at(start, stop, path_text(path))
-        self.problems.append(Problem(message, place, hint, code))
+        self.problems.append(Problem(message, self.document.at(start, stop, path_text(path)), hint, code))
         if len(self.problems) >= MAX_PROBLEMS:
             raise _Abandoned
 
@@ -112,7 +110,7 @@ class _Builder:
         }
         hint = None
         if is_alias or getattr(event, "style", "") is None:
-            text = value_at(self.text, event.start_mark.index)
+            text = value_at(self.document.text, event.start_mark.index)
             hint = f"If it is text, put it in single quotes: {quoted(text)}"
         for what in filter(used.get, used):
             message = f"{what} is not accepted; write the value itself"
@@ -132,7 +130,7 @@ class _Builder:
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self._key(event, path)
             if key in values:
-                line = self.text.count("\n", 0, self.key_marks[*path, key].start) + 1
+                line = self.document.line(self.key_marks[*path, key].start)
                 message = f"`{key}` appears twice; the first is on line {line}"
                 self.report(message, event, (*path, key), Code.REPEATED_FIELD)
             if key is None or key in values:
@@ -166,11 +164,11 @@ def _scalar_mark(event: Any) -> Mark:
     return Mark(event.start_mark.index, event.end_mark.index, event.style or "", paired(event.value))
 
 
-def parse_document(text: str, path: str) -> YamlDocument:
+def parse_document(text: str, path: str, rules: Mapping[DocumentPath, str] | None = None) -> YamlDocument:
     """The document in `text`. Problems after which parsing can go on are in its `problems`.
 
-    Raises RecipeError, with all problems found so far, if the text is not YAML, too large or nested too
-    deeply. A byte order mark is ignored.
+    `rules`: see `YamlDocument`; with them problems have no places. Raises RecipeError, with all problems
+    found so far, if the text is not YAML, too large or nested too deeply. A byte order mark is ignored.
     """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
@@ -178,14 +176,22 @@ def parse_document(text: str, path: str) -> YamlDocument:
     untabbed = text
     if "\t" in text and text.lstrip().startswith(("{", "[")):  # JSON; YAML cannot be indented with tabs
         untabbed = re.sub(r'("(?:[^"\\]|\\.)*")|\t', lambda match: match[1] or " ", text, flags=re.DOTALL)
-    builder = _Builder(path, text, yaml.parse(untabbed, Loader=yaml.SafeLoader))
+    marks: dict[DocumentPath, Mark] = {}
+    key_marks: dict[DocumentPath, Mark] = {}
+    document = YamlDocument(path, text, None, marks, key_marks, rules=rules)
+    builder = _Builder(document, yaml.parse(untabbed, Loader=yaml.SafeLoader), marks, key_marks)
+    value, failed = None, True
     try:
-        value = builder.root()
-        return YamlDocument(path, text, value, builder.marks, builder.key_marks, tuple(builder.problems))
-    except _Abandoned:
-        raise RecipeError(*builder.problems, code=Code.YAML) from None
+        with suppress(_Abandoned):
+            value, failed = builder.root(), False
     except yaml.YAMLError as error:
-        raise RecipeError(*builder.problems, syntax_problem(error, path, text), code=Code.YAML) from None
+        builder.problems.append(syntax_problem(error, document))
+    problems = builder.problems
+    if rules is not None:
+        problems = [replace(problem, place=None) for problem in problems]
+    if failed:
+        raise RecipeError(*problems, code=Code.YAML)
+    return replace(document, value=value, problems=tuple(problems))
 
 
 def _plain_value(text: str) -> tuple[bool | int | float | str | None, str | None]:
@@ -294,17 +300,17 @@ def _first_error(text: str) -> int | None:
     return None
 
 
-def syntax_problem(error: yaml.YAMLError, path: str, text: str) -> Problem:
+def syntax_problem(error: yaml.YAMLError, document: YamlDocument) -> Problem:
     """The problem of a text that is not YAML, at the place where a person has to look."""
-    whole = YamlDocument(path, text, None, {}, {})
+    text = document.text
     if isinstance(error, yaml.reader.ReaderError):
         message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
-        return Problem(message, whole.at(error.position, error.position + 1))
+        return Problem(message, document.at(error.position, error.position + 1))
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return Problem(f"{path} is not valid YAML")
+        return Problem(f"{document.path} is not valid YAML")
     index = min(error.problem_mark.index, len(text))
     message, start, hint = _explained(error, text, index)
-    return Problem(message, whole.at(start, start + 1), hint)
+    return Problem(message, document.at(start, start + 1), hint)
 
 
 def _explained(error: yaml.MarkedYAMLError, text: str, index: int) -> tuple[str, int, str | None]:
