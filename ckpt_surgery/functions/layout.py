@@ -228,59 +228,59 @@ def pad(x: Array, axis: int, to: int, value: Number = 0) -> Array:
 
 
 ELLIPSIS = "..."
-MERGED = "(...)"  # The name of an ellipsis within parentheses, whose axes are merged into one
-
-Side = tuple[tuple[str, ...], ...]
-"""One side of a pattern: for each axis, the names in its parentheses. `()` and `1` are axes without a
-name."""
-
+NAMELESS = frozenset("()1")
+"""Tokens of patterns that are no names."""
 _TOKEN = re.compile(r"(\.\.\.|[()]|[A-Za-z][A-Za-z0-9_]*|1(?![A-Za-z0-9_]))|\S+")
 
 
 @functools.lru_cache(maxsize=1024)
-def parse(pattern: str) -> tuple[Side, Side]:
-    """Both sides of a pattern. Raises FunctionError if the pattern is wrong for arrays of every shape."""
-    sides = pattern.split("->")
+def parse(pattern: str) -> tuple[list[str], list[str]]:
+    """The tokens of both sides. Raises FunctionError if the pattern is wrong for arrays of every shape."""
+    sides: list[list[str]] = []
+    for text in pattern.split("->"):
+        sides.append([])
+        for match in _TOKEN.finditer(text):
+            if match[1] is None:
+                message = f"`rearrange`: `{match[0]}` in '{pattern}' is not an axis name"
+                hint = "An axis is a name, `1`, `...` or a group in parentheses. Give lengths as keywords."
+                raise FunctionError(message, hint=hint)
+            sides[-1].append(match[1])
+        _axes(sides[-1], (), pattern)
+        repeated = [name for name, n in Counter(sides[-1]).items() if n > 1 and name not in NAMELESS]
+        if repeated:
+            raise FunctionError(f"`rearrange`: `{repeated[0]}` stands twice on one side of '{pattern}'")
     if len(sides) != 2:
         raise FunctionError(f"`rearrange`: '{pattern}' needs exactly one `->` between two sides")
-    left, right = (_parse_side(side, pattern) for side in sides)
-    if any(MERGED in axis for axis in left):
+    left, right = sides
+    before = left[: left.index(ELLIPSIS)] if ELLIPSIS in left else []
+    if before.count("(") > before.count(")"):
         raise FunctionError(f"`rearrange`: '{pattern}' cannot have `...` in parentheses on the left")
-    one_sided = sorted(set(_names(left)) ^ set(_names(right)))
+    one_sided = sorted((set(left) ^ set(right)) - NAMELESS)
     if one_sided:
         raise FunctionError(f"`rearrange`: `{one_sided[0]}` is on only one side of '{pattern}'")
     return left, right
 
 
-def _parse_side(text: str, pattern: str) -> Side:
+def _axes(tokens: Sequence[str], further: tuple[str, ...], pattern: str) -> list[tuple[str, ...]]:
+    """For each axis of one side, the names in its parentheses; `further` stand for an ellipsis."""
     axes: list[tuple[str, ...]] = []
-    group: list[str] | None = None
-    for match in _TOKEN.finditer(text):
-        if (token := match[1]) is None:
-            message = f"`rearrange`: `{match[0]}` in '{pattern}' is not an axis name"
-            hint = "An axis is a name, `1`, `...` or a group in parentheses. Give lengths as keywords."
-            raise FunctionError(message, hint=hint)
+    group: tuple[str, ...] | None = None
+    for token in tokens:
+        names = {ELLIPSIS: further, "1": ()}.get(token, (token,))
         if token == "(" and group is None:
-            group = []
+            group = ()
         elif token == ")" and group is not None:
-            axes.append(tuple(group))
+            axes.append(group)
             group = None
-        elif token in "()":
+        elif token in ("(", ")"):
             raise FunctionError(f"`rearrange`: parentheses in '{pattern}' do not match, or are nested")
         elif group is not None:
-            group += [MERGED if token == ELLIPSIS else token] if token != "1" else []
+            group += names
         else:
-            axes.append((token,) if token != "1" else ())
+            axes += [(name,) for name in names] if token == ELLIPSIS else [names]
     if group is not None:
         raise FunctionError(f"`rearrange`: a parenthesis in '{pattern}' is not closed")
-    repeated = [name for name, count in Counter(_names(tuple(axes))).items() if count > 1]
-    if repeated:
-        raise FunctionError(f"`rearrange`: `{repeated[0]}` stands twice on one side of '{pattern}'")
-    return tuple(axes)
-
-
-def _names(side: Side) -> tuple[str, ...]:
-    return tuple(ELLIPSIS if name == MERGED else name for axis in side for name in axis)
+    return axes
 
 
 @functools.lru_cache(maxsize=4096)
@@ -293,38 +293,26 @@ def rearrangement(
     side, and the shape of the result. Raises FunctionError if pattern, lengths and shape do not fit together.
     """
     left, right = parse(pattern)
-    names = _names(left)
     for name, length in lengths:
-        if name not in names:
-            raise FunctionError(f"`rearrange`: no axis `{name}` in '{pattern}'{did_you_mean(name, names)}")
+        if name not in left:
+            guess = did_you_mean(name, set(left) - NAMELESS)
+            raise FunctionError(f"`rearrange`: no axis `{name}` in '{pattern}'{guess}")
         if length < 1:
             raise FunctionError(f"`rearrange`: the length of `{name}` should be positive, not {length}")
-    least = len(left) - (ELLIPSIS in names)
-    if least > len(shape) or (least < len(shape) and ELLIPSIS not in names):
-        axes = f"{'at least ' if ELLIPSIS in names else ''}{least} axes"
+    least = len(_axes(left, (), pattern))
+    if least > len(shape) or (least < len(shape) and ELLIPSIS not in left):
+        axes = f"{'at least ' if ELLIPSIS in left else ''}{least} axes"
         has = f"the array has {len(shape)}: {list(shape)}"
         raise FunctionError(f"`rearrange`: '{pattern}' is for {axes}, {has}")
     # The axes of `...`, under names that no pattern can contain.
     further = tuple(f"...{i}" for i in range(len(shape) - least))
-    left, right = _with_axes(left, further), _with_axes(right, further)
+    old, new = _axes(left, further, pattern), _axes(right, further, pattern)
     sizes: dict[str, int] = {}
-    for axis, length in zip(left, shape, strict=True):
+    for axis, length in zip(old, shape, strict=True):
         sizes |= _sizes(axis, length, dict(lengths), pattern)
-    order = _names(left)
-    split = tuple(sizes[name] for name in order)
-    merged = tuple(math.prod(sizes[name] for name in axis) for axis in right)
-    return split, tuple(order.index(name) for name in _names(right)), merged
-
-
-def _with_axes(side: Side, names: tuple[str, ...]) -> Side:
-    """One side of a pattern with these names in place of the ellipsis."""
-    axes: list[tuple[str, ...]] = []
-    for axis in side:
-        if axis == (ELLIPSIS,):
-            axes += [(name,) for name in names]
-        else:
-            axes.append(tuple(name for part in axis for name in (names if part == MERGED else (part,))))
-    return tuple(axes)
+    order = [name for axis in old for name in axis]
+    merged = tuple(math.prod(sizes[name] for name in axis) for axis in new)
+    return tuple(sizes[name] for name in order), tuple(order.index(n) for axis in new for n in axis), merged
 
 
 def _sizes(axis: tuple[str, ...], length: int, lengths: dict[str, int], pattern: str) -> dict[str, int]:

@@ -10,7 +10,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import regex
@@ -144,32 +143,19 @@ class MatchBudget:
     ) -> regex.Match[str] | None:
         """The match of the whole text, or None. `safe`: safe length, of an alternation."""
         if len(text) > (safe_length(pattern) if safe is None else safe):
-            return self._limited(pattern.fullmatch, text)
+            return self.limited(pattern.fullmatch, text)
         self._matches += 1
         started = self._clock()
         match = pattern.fullmatch(text)
         self._spend(started, text)
         return match
 
-    def search(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
-        """The first match of a part of the text, or None."""
-        match: regex.Match[str] | None = self._limited(pattern.search, text)
-        return match
-
-    def sub(self, pattern: regex.Pattern[str], replacement: str, text: str) -> str:
-        """The text with every match replaced.
-
-        Raises what `regex` raises for a replacement with groups that the pattern lacks.
-        """
-        replaced: str = self._limited(partial(pattern.sub, replacement), text)
-        return replaced
-
     @property
     def _limit(self) -> float:
         return REGEX_SECONDS + SECONDS_PER_MATCH * self._matches
 
-    def _limited(self, search: Callable[..., Any], text: str) -> Any:
-        """Make a match that might never end.
+    def limited(self, search: Callable[..., Any], text: str) -> Any:
+        """Make a match that might never end: the result of `search`, a method of a pattern.
 
         The timeout of `regex` counts what all threads compute, so it can come too early; then the match is
         tried again with twice the time, until the time on the wall is used up.
