@@ -243,10 +243,6 @@ class LoadedRecipe(Represented):
         """The place of a field, or of characters of its text (by the offsets of an ExpressionError)."""
         return self.document.place(path, start, end)
 
-    def key_place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
-        """The place of a field's name, or of characters of it: in a mapping `to`, templates are keys."""
-        return self.document.key_place(path, start, end)
-
 
 def load_recipe(
     path: str | Path, overrides: Sequence[str] = (), check: Check = lambda recipe: ()

@@ -21,14 +21,8 @@ Scalar = bool | int | float | str
 Converted = bool | int | float
 
 
-@dataclass(frozen=True)
-class Case:
-    """A value for the tensors whose name has a text in it."""
-
-    filter: str | None
-    """Text in the name; None or `*`: any name."""
-    values: tuple[Scalar, ...]
-    """One value, or the values from the first layer to the last."""
+Case = tuple[str | None, tuple[Scalar, ...]]
+"""Text in a tensor's name (None or `*`: any name); one value, or those from the first layer to the last."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +42,10 @@ class Setting:
         `t` is the position of its layer in the slice, from 0 for the first to 1 for the last. `convert` gives
         a value the parameter's type; its ValueError is raised.
         """
-        fitting = (case for case in self.cases if case.filter in (None, "*") or str(case.filter) in name)
-        case = next(fitting, None)
-        if case is None or not case.values:
+        fitting = (given for text, given in self.cases if text in (None, "*") or str(text) in name)
+        values = [convert(value) for value in next(fitting, ())]
+        if not values:
             return None
-        values = [convert(value) for value in case.values]
         position = t * (len(values) - 1)
         before = int(position)
         if len(values) == 1 or any(isinstance(value, bool) for value in values):
@@ -75,7 +68,7 @@ def setting_of(value: Any) -> Setting:
         values = given if isinstance(given, list) else [given]
         if not isinstance(filter, str | None) or not all(isinstance(value, Scalar) for value in values):
             raise wrong_type(SETTING)
-        cases.append(Case(filter, tuple(values)))
+        cases.append((filter, tuple(values)))
     return Setting(tuple(cases))
 
 
