@@ -216,15 +216,10 @@ class Series:
     items: tuple[Array, ...]
     places: tuple[int, ...] | None  # Place of each item, ascending, if `by` gave integers; otherwise None
 
-    @property
-    def complete(self) -> bool:
-        """Whether the places are 0..N-1, without a gap."""
-        return self.places is None or self.places == tuple(range(len(self.items)))
-
 
 def require_no_gaps(series: Series) -> tuple[Array, ...]:
     """The arrays of a series. Raises FunctionError if `by` leaves a gap between their places."""
-    if series.places is None or series.complete:
+    if series.places is None or series.places == tuple(range(len(series.items))):
         return series.items
     missing = next(i for i, place in enumerate((*series.places, -1)) if i != place)
     more = f", … {series.places[-1]}" if len(series.places) > 8 else ""
