@@ -85,6 +85,8 @@ class InPlaceOf(Function):
     that the plan tells what was there before.
     """
 
+    is_layout: ClassVar[bool] = True
+
     def infer(self, ins: Specs) -> ArraySpec:
         return ins[0]
 
@@ -93,12 +95,6 @@ class InPlaceOf(Function):
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         return blocks[0]
-
-    def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:
-        return marks[0]
-
-    def keeps_finite(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True)

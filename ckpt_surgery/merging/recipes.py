@@ -114,7 +114,16 @@ def merge_recipe(loaded: LoadedConfig, listings: Listings, seed: int = 0) -> dic
     """
     names = source_names(loaded)
     groups = inputs_by_formula(loaded, listings, names)
-    formulas = _formulas(loaded, groups, seed)
+    formulas: dict[FormulaInputs, Formula] = {}
+    findings: list[Finding] = []
+    for inputs, keys in groups.items():
+        try:
+            formulas[inputs] = formula(inputs, seed)
+        except FunctionError as error:
+            texts = ((f"{few_keys(keys)}: {problem.message}", problem.hint) for problem in error.problems)
+            findings += [Finding(("merge_method",), message, hint=hint) for message, hint in texts]
+    if findings:
+        raise PlanError(*loaded.problems(findings))
     tails: dict[tuple[str, ...], str] = {}
     rules = [
         _rule(inputs, formulas[inputs], family, tails.setdefault(family.tails, f"t{len(tails)}"))
@@ -138,23 +147,6 @@ def source_names(loaded: LoadedConfig) -> Mapping[str, str]:
         model: "base" if has_base and i == 0 else f"model_{i + (not has_base)}"
         for i, model in enumerate(models_of(loaded.config))
     }
-
-
-def _formulas(
-    loaded: LoadedConfig, groups: Mapping[FormulaInputs, Sequence[str]], seed: int
-) -> Mapping[FormulaInputs, Formula]:
-    formulas: dict[FormulaInputs, Formula] = {}
-    findings: list[Finding] = []
-    for inputs, names in groups.items():
-        try:
-            formulas[inputs] = formula(inputs, seed)
-        except FunctionError as error:
-            for problem in error.problems:
-                message = f"{few_keys(names)}: {problem.message}"
-                findings.append(Finding(("merge_method",), message, hint=problem.hint))
-    if findings:
-        raise PlanError(*loaded.problems(findings))
-    return formulas
 
 
 def _rule(inputs: FormulaInputs, formula: Formula, family: Family, tails: str) -> dict[str, Any]:
