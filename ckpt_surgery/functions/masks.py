@@ -21,7 +21,7 @@ from ckpt_surgery.core.selections import Selection, broadcast
 from ckpt_surgery.core.tiles import tile_shape
 from ckpt_surgery.functions.arrays import Array, apply, axis_of, broadcasts_to
 from ckpt_surgery.functions.base import Blocks, Function, LeafKey, Number, Specs, in_expressions
-from ckpt_surgery.functions.streams import Pass, streamed
+from ckpt_surgery.functions.streams import Folded, Pass, streamed
 
 TILE = 1 << 15
 """Elements of a result that are computed at a time, or one row that is ranked, where rows are longer: what is
@@ -124,22 +124,6 @@ def flat_indices(places: np.ndarray, region: Region, shape: Shape) -> np.ndarray
         return np.zeros(places.shape, np.int64)  # NumPy has no indices of such an array
     inside = np.unravel_index(places, region.shape)
     return np.asarray(ravelled(map(operator.add, inside, region.starts), shape))
-
-
-class Counting(Pass):
-    """The pass before `Ranking` where `k` is a share of the elements that are not 0: it counts them."""
-
-    def __init__(self, spec: ArraySpec, share: float):
-        self._spec, self._share, self._count = spec, share, 0
-
-    def seen(self, block: np.ndarray, region: Region) -> int:
-        return int(np.count_nonzero(magnitudes(block)))
-
-    def note(self, number: int, seen: int) -> None:
-        self._count += seen
-
-    def finish(self) -> Pass:
-        return Ranking(self._spec, int(self._share * self._count))
 
 
 class Ranking(Pass):
@@ -254,7 +238,14 @@ class KthMagnitude(Function):
         return ArraySpec((2,), np.dtype(np.uint64))
 
     def stream(self, ins: Specs) -> Pass:
-        return Counting(ins[0], self.share) if self.k is None else Ranking(ins[0], self.k)
+        spec = ins[0]
+        if self.k is not None:
+            return Ranking(spec, self.k)
+
+        def ranking(count: int | None) -> Pass:
+            return Ranking(spec, int(self.share * (count or 0)))
+
+        return Folded(lambda block: int(np.count_nonzero(magnitudes(block))), operator.add, ranking)
 
     def passes(self, ins: Specs) -> int:
         counting = int(self.k is None)
