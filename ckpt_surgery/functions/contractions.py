@@ -40,7 +40,7 @@ class Einsum(Function):
         _, result = _parsed(self.subscripts, len(ins))
         lengths = self._lengths(ins)
         shape = tuple(lengths[letter] for letter in result)
-        return ArraySpec(shape, contraction([spec.dtype for spec in ins], self.symbol))
+        return ArraySpec(shape, self._dtype(ins))
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         terms, result = _parsed(self.subscripts, len(ins))
@@ -50,7 +50,7 @@ class Einsum(Function):
         return [(i, broadcast(part, ins[i].shape)) for i, part in enumerate(parts)]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        dtype = contraction([spec.dtype for spec in ins], self.symbol)
+        dtype = self._dtype(ins)
         terms, result = _parsed(self.subscripts, len(ins))
         order = result + "".join(sorted(set("".join(terms)) - set(result)))
         laid = []  # with one axis for each letter of `order`, of length 1 for letters that a block lacks
@@ -77,6 +77,11 @@ class Einsum(Function):
                     factors = [*ones[:number], chosen.astype(np.float32), *ones[number + 1 :]]
                     result |= (self.apply(region, specs, factors) != 0).astype(MARK) << bit
         return result
+
+    def _dtype(self, ins: Specs) -> DType:
+        """The dtype of products and sums: 64 bits for integers; bools have `and` and `or` in their places."""
+        work = promoted([spec.dtype for spec in ins], self.symbol)
+        return summation(work) if is_integer(work) else work
 
     def _lengths(self, ins: Specs) -> dict[str, int]:
         """The length of the axis of each letter. Raises FunctionError if arrays disagree about it."""
@@ -149,16 +154,6 @@ def _parsed(subscripts: str, inputs: int) -> tuple[list[str], str]:
     if len(terms) != inputs:
         raise FunctionError(f"`einsum`: '{subscripts}' is for {len(terms)} arrays, {inputs} given")
     return terms, result
-
-
-def contraction(dtypes: Sequence[DType], name: str) -> DType:
-    """The dtype that products of these dtypes are computed and summed in: 64 bits for integers.
-
-    Products of bools stay bool: `and` takes the place of the product, `or` that of the sum. Raises
-    FunctionError, which calls the function `name`, if the dtypes cannot be combined.
-    """
-    work = promoted(dtypes, name)
-    return summation(work) if is_integer(work) else work
 
 
 _BLOCK_ELEMENTS = 1 << 15

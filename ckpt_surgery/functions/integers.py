@@ -42,7 +42,8 @@ def exact(symbol: str, ufunc: Callable[..., Any], left: np.ndarray, right: np.nd
             count, worst = count + gone.size, max(worst, (abs(float(wide[at])), int(a[at]), int(b[at])))
     if count:
         operation = f"`{symbol}`: {worst[1]} {symbol} {worst[2]}"
-        raise _out_of_range(operation, result.dtype, count, result.size)
+        where = f" ({count:,} of {result.size:,} values here)"
+        raise _out_of_range(f"{operation} is", result.dtype, where)
     return result
 
 
@@ -54,7 +55,8 @@ def check_sign(operation: str, block: np.ndarray) -> None:
     low, _ = limits(block.dtype)
     if low < 0 and block.size and block.min() == low:
         count = int(np.count_nonzero(block == low))
-        raise _out_of_range(operation.format(low), block.dtype, count, block.size)
+        where = f" ({count:,} of {block.size:,} values here)"
+        raise _out_of_range(f"{operation.format(low)} is", block.dtype, where)
 
 
 def _extremes(block: np.ndarray) -> tuple[int, int]:
@@ -140,20 +142,12 @@ def check_exact(name: str, sums: np.ndarray, dtype: DType, region: Region, first
             place = np.unravel_index(first + i, region.shape)
             index = [int(p) + start for p, start in zip(place, region.starts, strict=True)]
             at = f" at {index}" if index else ""
-            raise DataError(f"`{name}`{at} is {value}, {_range(dtype)}", hint=_room(dtype))
+            raise _out_of_range(f"`{name}`{at} is {value},", dtype)
 
 
-def _out_of_range(operation: str, dtype: DType, count: int, total: int) -> DataError:
-    message = f"{operation} is {_range(dtype)} ({count:,} of {total:,} values here)"
-    return DataError(message, hint=_room(dtype))
-
-
-def _range(dtype: DType) -> str:
+def _out_of_range(what: str, dtype: DType, where: str = "") -> DataError:
     low, high = limits(dtype)
-    return f"out of range of {dtype.name}, {low} to {high}"
-
-
-def _room(dtype: DType) -> str:
+    hint = "Write cast(…, 'float64') around its operands to compute it as a float, which rounds."
     if dtype.itemsize < 8:
-        return "Write cast(…, 'int64') around its operands to compute it in 64 bits."
-    return "Write cast(…, 'float64') around its operands to compute it as a float, which rounds."
+        hint = "Write cast(…, 'int64') around its operands to compute it in 64 bits."
+    return DataError(f"{what} out of range of {dtype.name}, {low} to {high}{where}", hint=hint)

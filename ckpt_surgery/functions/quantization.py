@@ -146,13 +146,14 @@ class Unpack(Function):
     def infer(self, ins: Specs) -> ArraySpec:
         if ins[0].dtype.name not in ("uint8", "int8") or not ins[0].ndim:
             raise FunctionError(f"`unpack` needs bytes, uint8 or int8, along an axis, not {ins[0]}")
-        return ArraySpec((*ins[0].shape[:-1], ins[0].shape[-1] * self._count), self.dtype)
+        return ArraySpec((*ins[0].shape[:-1], ins[0].shape[-1] * 8 // bits(self.dtype)), self.dtype)
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        return [(0, (*selection[:-1], distinct(as_array(selection[-1]) // self._count)))]
+        return [(0, (*selection[:-1], distinct(as_array(selection[-1]) * bits(self.dtype) // 8)))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        width, count = bits(self.dtype), self._count
+        width = bits(self.dtype)
+        count = 8 // width
         shifts = np.arange(0, 8, width, dtype=np.uint8)
         stored = blocks[0].view(np.uint8)
         parts = (stored[..., None] >> shifts) & np.uint8((1 << width) - 1)
@@ -165,11 +166,6 @@ class Unpack(Function):
             sign = np.uint8(1 << (width - 1))
             numbers = ((numbers ^ sign) - sign).view(np.int8)
         return numbers.astype(self.dtype)
-
-    @property
-    def _count(self) -> int:
-        """Numbers in a byte."""
-        return 8 // bits(self.dtype)
 
 
 @in_expressions
