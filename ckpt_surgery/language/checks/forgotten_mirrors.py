@@ -77,7 +77,10 @@ def _of_rules(
         slots = [(slot, slot + key[len(params) :]) for params, slot in others if _is_below(key, params)]
         left = [slot for slot, of_parameter in slots if not _is_handled(recipe, of_parameter)]
         if not any(_is_below(key, params) for params, _ in own):
-            left += [root for root in roots if not _is_covered(recipe, root, key.split(SEPARATOR))]
+            names = key.split(SEPARATOR)
+            ends = [SEPARATOR.join(names[start:]) for start in range(len(names))]
+            slots_of = [f"{tree}/{below}{end}" for tree, below, end in itertools.product(TREES, ends, ENDS)]
+            left += [root for root in roots if not any(_is_handled(recipe, root + s) for s in slots_of)]
         if left:
             below = few_keys(dict.fromkeys(left))
             message = f"slots below {below} keep the names of parameters that are renamed here"
@@ -150,13 +153,6 @@ def _is_handled(recipe: Recipe, key: str) -> bool:
         if not is_kept or (rule is not None and _renames(rule, key)):
             return True
     return False
-
-
-def _is_covered(recipe: Recipe, root: str, names: Sequence[str]) -> bool:
-    """Whether some pass does not leave the slots below `root` of a parameter with these names in its key."""
-    ends = (SEPARATOR.join(names[start:]) for start in range(len(names)))
-    slots = itertools.product(TREES, ends, ENDS)
-    return any(_is_handled(recipe, f"{root}{tree}/{below}{end}") for tree, below, end in slots)
 
 
 def _beside(slot: str) -> Iterator[str]:
