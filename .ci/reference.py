@@ -10,7 +10,7 @@ from typing import Any
 
 from ckpt_surgery.functions import contractions, indexing, operators, text
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.language.checks import rules
+from ckpt_surgery.language.checks import recipe as checks
 from ckpt_surgery.language.expressions import compiler, naming, regexes, scope
 from ckpt_surgery.language.expressions import parsing as expressions
 from ckpt_surgery.language.schema.fields import schema
@@ -97,7 +97,7 @@ LIMITS: Sequence[tuple[str, str]] = (
     ("an expression", f"{expressions.MAX_TEXT} characters, nested {compiler.MAX_DEPTH} levels deep"),
     (
         "the entries of a `let`",
-        f"{rules.MAX_LET_TEXT} characters together, nested {rules.MAX_LET_DEPTH} levels deep, "
+        f"{checks.MAX_LET_TEXT} characters together, nested {checks.MAX_LET_DEPTH} levels deep, "
         "with the entries that they use written out",
     ),
     ("an integer that is computed", f"{scope.MAX_BITS} bits"),

@@ -9,7 +9,7 @@ from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.core.text import brief
 from ckpt_surgery.inputs.request import read_recipe
 from ckpt_surgery.language.checks.forgotten_mirrors import forgotten_mirrors
-from ckpt_surgery.language.checks.rules import unused_lets
+from ckpt_surgery.language.checks.recipe import unused_lets
 from ckpt_surgery.language.loading import located
 
 

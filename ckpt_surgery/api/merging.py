@@ -18,10 +18,10 @@ from ckpt_surgery.inputs.options import ConvertOptions
 from ckpt_surgery.inputs.request import Request, checked_path, requested
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.merging import recipes
-from ckpt_surgery.merging.configs import config_changes
 from ckpt_surgery.merging.models import models_of, slices_of
 from ckpt_surgery.merging.reading import LORA, LoadedConfig, ignored
 from ckpt_surgery.merging.reading import read_config as read_merge_config
+from ckpt_surgery.merging.recipes import config_changes
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.runs.run import ConvertArguments, Result, RunOptions, run_options

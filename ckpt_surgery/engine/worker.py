@@ -33,7 +33,7 @@ from ckpt_surgery.engine.tasks import (
     results_of,
     task_json,
 )
-from ckpt_surgery.graph.checked import Evaluator
+from ckpt_surgery.graph.evaluating import Evaluator
 from ckpt_surgery.planner.plan import Plan, at_step
 from ckpt_surgery.system import threads
 from ckpt_surgery.system.threads import batches

@@ -12,8 +12,9 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     """A function by its name in expressions, or a name that functions are written with."""
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is None:
-        from ckpt_surgery.functions.registry import offered
+        from ckpt_surgery.functions.registry import WRITTEN_WITH, own_functions
 
-        if name in offered():
-            return offered()[name]
+        offered = {**own_functions(), **WRITTEN_WITH}
+        if name in offered:
+            return offered[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,9 @@
-"""Lazy arrays: leaves that are read, and functions that are applied to them.
+"""Lazy arrays: leaves that are read, and functions that are applied to them; axis arguments, bounds on sizes.
 
 A graph of nodes holds no data. A node knows its shape and dtype, so these are known for every output while
-planning. A node can be the input of many others, with 2^100 paths to one leaf, and thousands of levels deep:
-every walk over nodes visits each of them once, and none calls itself at each level.
+planning. A node can be the input of many others: `x + x` in each of a hundred passes is a hundred nodes, with
+2^100 paths to the leaf. So every walk over nodes visits each of them once, and none calls itself at each
+level, because thousands of passes make graphs that are thousands of levels deep.
 
 Operators and subscripts import the primitives that they apply when they are used: their modules also have
 functions of arrays, and import this one.
@@ -20,9 +21,8 @@ from ckpt_surgery.core.dtypes import has_infinity, has_nan
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.text import brief
+from ckpt_surgery.core.text import brief, bytes_text
 from ckpt_surgery.functions.base import Function, Number
-from ckpt_surgery.functions.sizes import check_size
 
 
 @frozen(eq=False)
@@ -99,14 +99,15 @@ class Apply:
 Node = Read | Apply
 
 
-def _operator(symbol: str) -> Callable[["Array", Any], Any]:
-    """The method for an operator, where the array is on its left."""
-    return lambda left, right: binary(symbol, left, right) if _is_operand(right) else NotImplemented
+def _operator(symbol: str, reflected: bool = False) -> Callable[["Array", Any], Any]:
+    """The method for an operator, where the array is on its left, or (`reflected`) on its right."""
 
+    def operator(x: "Array", other: Any) -> Any:
+        if not isinstance(other, Array | Number):
+            return NotImplemented
+        return binary(symbol, other, x) if reflected else binary(symbol, x, other)
 
-def _reflected(symbol: str) -> Callable[["Array", Any], Any]:
-    """The method for an operator, where the array is on its right."""
-    return lambda right, left: binary(symbol, left, right) if _is_operand(left) else NotImplemented
+    return operator
 
 
 def _unary_operator(name: str) -> Callable[["Array"], "Array"]:
@@ -116,10 +117,6 @@ def _unary_operator(name: str) -> Callable[["Array"], "Array"]:
         return apply(Unary(name), x)
 
     return operator
-
-
-def _is_operand(value: object) -> bool:
-    return isinstance(value, Array | Number)
 
 
 @frozen(eq=False)
@@ -134,16 +131,16 @@ class Array:
     node: Node
     dtype: np.dtype[Any]
 
-    __add__, __radd__ = _operator("+"), _reflected("+")
-    __sub__, __rsub__ = _operator("-"), _reflected("-")
-    __mul__, __rmul__ = _operator("*"), _reflected("*")
-    __truediv__, __rtruediv__ = _operator("/"), _reflected("/")
-    __floordiv__, __rfloordiv__ = _operator("//"), _reflected("//")
-    __mod__, __rmod__ = _operator("%"), _reflected("%")
-    __pow__, __rpow__ = _operator("**"), _reflected("**")
-    __and__, __rand__ = _operator("&"), _reflected("&")
-    __or__, __ror__ = _operator("|"), _reflected("|")
-    __matmul__, __rmatmul__ = _operator("@"), _reflected("@")
+    __add__, __radd__ = _operator("+"), _operator("+", True)
+    __sub__, __rsub__ = _operator("-"), _operator("-", True)
+    __mul__, __rmul__ = _operator("*"), _operator("*", True)
+    __truediv__, __rtruediv__ = _operator("/"), _operator("/", True)
+    __floordiv__, __rfloordiv__ = _operator("//"), _operator("//", True)
+    __mod__, __rmod__ = _operator("%"), _operator("%", True)
+    __pow__, __rpow__ = _operator("**"), _operator("**", True)
+    __and__, __rand__ = _operator("&"), _operator("&", True)
+    __or__, __ror__ = _operator("|"), _operator("|", True)
+    __matmul__, __rmatmul__ = _operator("@"), _operator("@", True)
     __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
     __eq__, __ne__ = _operator("=="), _operator("!=")
     __hash__ = object.__hash__
@@ -193,7 +190,7 @@ class Array:
     def rounded_to_declared(self) -> Node:
         """The node, rounded to the declared dtype if it is computed in a wider one.
 
-        Numbers out of its range become what IEEE 754 says, which `checked.Evaluator` refuses in results.
+        Numbers out of its range become what IEEE 754 says, which `evaluating.Evaluator` refuses in results.
         """
         return self._rounded("inf" if has_nan(self.dtype) or has_infinity(self.dtype) else "error")
 
@@ -219,15 +216,10 @@ class Series:
     items: tuple[Array, ...]
     places: tuple[int, ...] | None  # Place of each item, ascending, if `by` gave integers; otherwise None
 
-    @property
-    def complete(self) -> bool:
-        """Whether the places are 0..N-1, without a gap."""
-        return self.places is None or self.places == tuple(range(len(self.items)))
-
 
 def require_no_gaps(series: Series) -> tuple[Array, ...]:
     """The arrays of a series. Raises FunctionError if `by` leaves a gap between their places."""
-    if series.places is None or series.complete:
+    if series.places is None or series.places == tuple(range(len(series.items))):
         return series.items
     missing = next(i for i, place in enumerate((*series.places, -1)) if i != place)
     more = f", … {series.places[-1]}" if len(series.places) > 8 else ""
@@ -315,3 +307,70 @@ def below_first(roots: Sequence[T], below: Callable[[T], Sequence[T]]) -> Iterat
         else:
             done.add(item)
             yield item
+
+
+MOST_BYTES = 1 << 40
+"""Bytes above which an array must not have more than MOST_GROWTH times the bytes of its leaves."""
+MOST_GROWTH = 16  # So that stacks of large arrays, and casts of those, may be of any size
+MOST_AXES = 32  # Limit on the number of axes: what NumPy and TensorStore hold
+LONGEST = 2**63 - 1  # Limit on the length of an axis, and on the bytes of an array
+
+
+def check_axes(name: str, count: int) -> None:
+    """Raises FunctionError if the function `name` is given, or would give, too many axes."""
+    if count > MOST_AXES:
+        raise FunctionError(f"`{name}`: {count:,} axes; the limit is {MOST_AXES}")
+
+
+def axis_of(axis: int, ndim: int, name: str) -> int:
+    """`axis` as a number from 0 to `ndim - 1`. Raises FunctionError if there is no such axis."""
+    if not -ndim <= axis < ndim:
+        raise FunctionError(f"`{name}`: there is no axis {axis} in an array of {ndim} axes")
+    return axis % ndim
+
+
+def axes_of(axes: int | tuple[int, ...] | None, ndim: int, name: str) -> tuple[int, ...]:
+    """One axis, several, or all (None), each as a number from 0 to `ndim - 1`, in the order given.
+
+    Raises FunctionError if there is no such axis, or if one is given twice.
+    """
+    if axes is None:
+        return tuple(range(ndim))
+    given = axes if isinstance(axes, tuple) else (axes,)
+    check_axes(name, len(given))
+    numbers = tuple(axis_of(axis, ndim, name) for axis in given)
+    if len(set(numbers)) < len(numbers):
+        raise FunctionError(f"`{name}`: an axis is given twice in {given}")
+    return numbers
+
+
+def check_alike(name: str, ins: Sequence[ArraySpec]) -> None:
+    """Raises FunctionError if the arrays of a list, of the function `name`, have different shapes."""
+    for i, spec in enumerate(ins):
+        if spec.shape != ins[0].shape:
+            message = f"array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
+            raise FunctionError(f"`{name}`: {message}")
+
+
+def broadcasts_to(shape: Shape, wanted: Shape) -> bool:
+    """Whether an array of a shape broadcasts to the wanted one."""
+    tail = wanted[len(wanted) - len(shape) :]
+    return len(shape) <= len(wanted) and all(n in (1, m) for n, m in zip(shape, tail, strict=True))
+
+
+def check_size(name: str, spec: ArraySpec, bytes_read: Callable[[], int]) -> None:
+    """Raises FunctionError if the result of the function `name` is too large to be computed or stored.
+
+    `spec`: shape and dtype of the result. `bytes_read`: gives the bytes of all leaves that it is made of.
+    """
+    check_axes(name, spec.ndim)
+    longest = max(spec.shape, default=0)
+    if longest > LONGEST:
+        length = f"2^{longest.bit_length() - 1} or more"
+        raise FunctionError(f"`{name}` would make an axis of {length} elements; the limit is 2^63 - 1")
+    nbytes = spec.nbytes
+    if nbytes > MOST_BYTES and nbytes > min(MOST_GROWTH * (given := bytes_read()), LONGEST):
+        size = bytes_text(nbytes) if nbytes <= LONGEST else f"2^{nbytes.bit_length() - 1} bytes"
+        limit = f"{bytes_text(MOST_BYTES)}, or {MOST_GROWTH} times the leaves that it is made of"
+        message = f"`{name}` would make {spec}, {size} out of {bytes_text(given)}; the limit is {limit}"
+        raise FunctionError(message)

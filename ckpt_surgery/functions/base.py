@@ -10,6 +10,7 @@ I/O, keeps no state, and gives the same result whichever chunks the result is co
 """
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NewType, TypeVar
 
@@ -51,7 +52,8 @@ class Function:
     """
 
     name: ClassVar[str] = ""
-    """The name in messages, that of the function of expressions that applies it."""
+    """The name in messages, that of the function of expressions that applies it. By default it is that of the
+    class, `in_place_of` for `InPlaceOf`."""
     is_layout: ClassVar[bool] = False
     """Whether elements are only moved: each is an unchanged element of an input, or a constant filler."""
     elementwise: ClassVar[bool] = False
@@ -74,6 +76,10 @@ class Function:
     scratch: ClassVar[int] = 0
     """Bytes that `apply` holds besides arrays of the size of the region, or a pass of `stream` besides a few
     numbers, however large the region is."""
+
+    def __init_subclass__(cls) -> None:
+        if "name" not in vars(cls):
+            cls.name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 
     def called(self) -> str:
         """The operator, which is the field `op`, or the name of the function, for messages."""

@@ -29,7 +29,6 @@ from ckpt_surgery.functions.operators import broadcast_shapes
 class Einsum(Function):
     """Products of the inputs, summed over the axes whose letters the result does not have."""
 
-    name: ClassVar[str] = "einsum"
     widens: ClassVar[bool] = True
     subscripts: str
     symbol: str = "einsum"  # Name in messages: `@` for the matrix product
@@ -38,24 +37,29 @@ class Einsum(Function):
         return self.symbol
 
     def infer(self, ins: Specs) -> ArraySpec:
-        _, result = self._letters(len(ins))
+        _, result = _parsed(self.subscripts, len(ins))
         lengths = self._lengths(ins)
         shape = tuple(lengths[letter] for letter in result)
-        return ArraySpec(shape, contraction([spec.dtype for spec in ins], self.symbol))
+        return ArraySpec(shape, self._dtype(ins))
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        terms, result = self._letters(len(ins))
+        terms, result = _parsed(self.subscripts, len(ins))
         places: dict[str, Positions] = {letter: range(n) for letter, n in self._lengths(ins).items()}
         places |= dict(zip(result, selection, strict=True))
         parts = (tuple(places[letter] for letter in term) for term in terms)
         return [(i, broadcast(part, ins[i].shape)) for i, part in enumerate(parts)]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        dtype = contraction([spec.dtype for spec in ins], self.symbol)
-        terms, result = self._letters(len(ins))
+        dtype = self._dtype(ins)
+        terms, result = _parsed(self.subscripts, len(ins))
         order = result + "".join(sorted(set("".join(terms)) - set(result)))
-        pairs = zip(blocks, terms, strict=True)
-        laid = [_laid_out(converted(block, dtype), term, order) for block, term in pairs]
+        laid = []  # with one axis for each letter of `order`, of length 1 for letters that a block lacks
+        for block, term in zip(blocks, terms, strict=True):
+            letters = "".join(dict.fromkeys(term))
+            wide = converted(block, dtype)
+            diagonal = wide if letters == term else np.einsum(f"{term}->{letters}", wide)
+            present = diagonal.transpose([letters.index(letter) for letter in order if letter in letters])
+            laid.append(present[tuple(slice(None) if letter in letters else None for letter in order)])
         with np.errstate(all="ignore"):
             return summed_products(self.symbol, laid, region.shape, region)
 
@@ -74,17 +78,15 @@ class Einsum(Function):
                     result |= (self.apply(region, specs, factors) != 0).astype(MARK) << bit
         return result
 
-    def _letters(self, inputs: int) -> tuple[list[str], str]:
-        """The letters of each input, and those of the result."""
-        terms, result = _parsed(self.subscripts)
-        if len(terms) != inputs:
-            raise FunctionError(f"`einsum`: '{self.subscripts}' is for {len(terms)} arrays, {inputs} given")
-        return terms, result
+    def _dtype(self, ins: Specs) -> DType:
+        """The dtype of products and sums: 64 bits for integers; bools have `and` and `or` in their places."""
+        work = promoted([spec.dtype for spec in ins], self.symbol)
+        return summation(work) if is_integer(work) else work
 
     def _lengths(self, ins: Specs) -> dict[str, int]:
         """The length of the axis of each letter. Raises FunctionError if arrays disagree about it."""
         lengths: dict[str, int] = {}
-        for term, spec in zip(self._letters(len(ins))[0], ins, strict=True):
+        for term, spec in zip(_parsed(self.subscripts, len(ins))[0], ins, strict=True):
             if len(term) != spec.ndim:
                 raise FunctionError(f"`einsum`: `{term}` is for {len(term)} axes, the array is {spec}")
             own: dict[str, int] = {}
@@ -136,7 +138,7 @@ def product(left: int, right: int) -> Einsum:
 
 
 @functools.lru_cache(maxsize=256)
-def _parsed(subscripts: str) -> tuple[list[str], str]:
+def _parsed(subscripts: str, inputs: int) -> tuple[list[str], str]:
     """The letters of each input, and those of the result. Raises FunctionError for a mistake in them."""
     text = subscripts.replace(" ", "")
     left, arrow, result = text.partition("->")
@@ -149,27 +151,9 @@ def _parsed(subscripts: str) -> tuple[list[str], str]:
     if len(set(result)) < len(result) or not set(result) <= set(counts):
         wanted = "should have letters of the inputs, each at most once"
         raise FunctionError(f"`einsum`: the result of '{subscripts}' {wanted}")
+    if len(terms) != inputs:
+        raise FunctionError(f"`einsum`: '{subscripts}' is for {len(terms)} arrays, {inputs} given")
     return terms, result
-
-
-def _laid_out(block: np.ndarray, term: str, order: str) -> np.ndarray:
-    """The block with one axis for each letter of `order`, of length 1 for letters that it does not have."""
-    letters = "".join(dict.fromkeys(term))
-    if len(letters) < len(term):
-        block = np.einsum(f"{term}->{letters}", block)
-    axes = [letters.index(letter) for letter in order if letter in letters]
-    present = block.transpose(axes)
-    return present[tuple(slice(None) if letter in letters else None for letter in order)]
-
-
-def contraction(dtypes: Sequence[DType], name: str) -> DType:
-    """The dtype that products of these dtypes are computed and summed in: 64 bits for integers.
-
-    Products of bools stay bool: `and` takes the place of the product, `or` that of the sum. Raises
-    FunctionError, which calls the function `name`, if the dtypes cannot be combined.
-    """
-    work = promoted(dtypes, name)
-    return summation(work) if is_integer(work) else work
 
 
 _BLOCK_ELEMENTS = 1 << 15

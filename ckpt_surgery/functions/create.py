@@ -17,10 +17,9 @@ from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.libraries import report_missing
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.arrays import Array, apply, check_axes, check_size
 from ckpt_surgery.functions.base import Blocks, Function, LeafKey, Number, Specs, in_expressions
 from ckpt_surgery.functions.dtypes import Cast, number_as
-from ckpt_surgery.functions.sizes import check_axes, check_size
 
 
 def _shape_of(shape: int | tuple[int, ...], name: str) -> Shape:
@@ -36,7 +35,6 @@ def _shape_of(shape: int | tuple[int, ...], name: str) -> Shape:
 class Full(Function):
     """An array whose elements are all one number."""
 
-    name: ClassVar[str] = "full"
     shape: Shape
     value: Number
     dtype: DType
@@ -87,7 +85,7 @@ class InPlaceOf(Function):
     that the plan tells what was there before.
     """
 
-    name: ClassVar[str] = "in_place_of"
+    is_layout: ClassVar[bool] = True
 
     def infer(self, ins: Specs) -> ArraySpec:
         return ins[0]
@@ -98,18 +96,11 @@ class InPlaceOf(Function):
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         return blocks[0]
 
-    def marks(self, region: Region, ins: Specs, blocks: Blocks, marks: Blocks) -> np.ndarray:
-        return marks[0]
-
-    def keeps_finite(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
 class Arange(Function):
     """Evenly spaced numbers: element `i` is `start + i * step`."""
 
-    name: ClassVar[str] = "arange"
     start: int | float
     stop: int | float
     step: int | float
@@ -163,7 +154,6 @@ Options = tuple[tuple[str, Option], ...]  # Keyword arguments of an initializer
 class Init(Function):
     """Values of an initializer of `jax.nn.initializers` for a leaf."""
 
-    name: ClassVar[str] = "init"
     full_copies: ClassVar[int] = 4  # random bits, uniform and transformed numbers, the result
     initializer: str
     shape: Shape

@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from ckpt_surgery.core.dtypes import (
     bits,
     computation,
     converted,
-    dtype_named,
     has_infinity,
     has_nan,
     is_integer,
@@ -27,20 +26,17 @@ from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import reinterpreted
 from ckpt_surgery.core.selections import Selection, bounds
-from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, in_expressions
 
 
 @in_expressions
-def is_inexact(dtype: Any) -> bool:
+def is_inexact(dtype: DType) -> bool:
     """`is_inexact('bfloat16')`: whether a dtype has fractions, as floating-point and complex numbers have.
 
     False for integers and bool: `require(is_inexact(dtype), 'quantize weights, do not truncate them')`.
     """
-    if not isinstance(dtype, str):
-        raise FunctionError("`is_inexact` is for the name of a dtype, as `x.dtype` gives it")
-    return kind(dtype_named(dtype)) in "fc"
+    return kind(dtype) in "fc"
 
 
 def number_as(value: Number, dtype: DType) -> np.ndarray:
@@ -88,17 +84,11 @@ def _always_fits(source: DType, target: DType) -> bool:
 class Cast(Function):
     """The values of the input converted to another dtype."""
 
-    name: ClassVar[str] = "cast"
     elementwise: ClassVar[bool] = True
     dtype: DType
     on_overflow: str = "error"
 
     def __post_init__(self) -> None:
-        if self.on_overflow not in (known := ("error", "saturate", "inf")):
-            raise FunctionError(
-                f"`cast`: on_overflow should be 'error', 'saturate' or 'inf', not '{self.on_overflow}'"
-                f"{did_you_mean(self.on_overflow, known)}"
-            )
         if self.on_overflow == "inf" and not (has_nan(self.dtype) or has_infinity(self.dtype)):
             message = f"`cast`: {self.dtype.name} has neither infinity nor NaN for on_overflow='inf'"
             raise FunctionError(message, hint="Use on_overflow='saturate'.")
@@ -139,9 +129,13 @@ class Cast(Function):
             return result
         nan_is_lost = not has_nan(self.dtype) and bool(np.isnan(wide).any())
         if self.on_overflow == "error" or nan_is_lost or kind(self.dtype) == "c":
-            worst = _furthest(wide, lost)
-            place = [start + i for start, i in zip(region.starts, worst, strict=True)]
-            where = f"{np.count_nonzero(lost):,} of {wide.size:,} values here"
+            places = np.flatnonzero(lost)
+            offending = wide.ravel()[places]
+            # Integers are compared as floats because abs(-128) of an int8 overflows.
+            sizes = np.abs(offending if kind(wide.dtype) in "fc" else offending.astype(np.float64))
+            worst = np.unravel_index(places[np.argmax(sizes)], wide.shape)
+            place = [start + int(i) for start, i in zip(region.starts, worst, strict=True)]
+            where = f"{len(places):,} of {wide.size:,} values here"
             raise self.out_of_range(wide[worst], f"{where}, at {place}" if place else where)
         low, high = limits(self.dtype)
         result[lost] = np.where(wide[lost] < low, low, high).astype(self.dtype)
@@ -155,7 +149,7 @@ class Cast(Function):
 
 
 @in_expressions
-def cast(x: Array, dtype: DType, on_overflow: str = "error") -> Array:
+def cast(x: Array, dtype: DType, on_overflow: Literal["error", "saturate", "inf"] = "error") -> Array:
     """`cast(x, dtype, on_overflow='error')`: the values of `x` converted to another dtype.
 
     Floats are rounded once, to the nearest value, ties to even. Floats cast to integers lose their fraction.
@@ -177,8 +171,6 @@ class Rounded(Cast):
     No call makes one. The planner adds it where such a result is stored or reinterpreted as bytes.
     """
 
-    name: ClassVar[str] = "rounded"
-
     def permits(self, result: np.ndarray) -> np.ndarray | None:
         return None  # numbers out of range are infinite for now, and refused in results
 
@@ -196,15 +188,6 @@ def overflow_reason(number: np.ndarray, where: str, dtype: DType) -> str:
         return f"the dtype has no NaN ({where}); replace it first (`where`)"
     low, high = limits(np.empty(0, dtype).real.dtype)
     return f"{number.item()!r} is out of range, {low} to {high} ({where})"
-
-
-def _furthest(values: np.ndarray, lost: np.ndarray) -> tuple[int, ...]:
-    """The index of the lost value of largest magnitude, or of a NaN if some are lost."""
-    places = np.flatnonzero(lost)
-    offending = values.ravel()[places]
-    # Integers are compared as floats because abs(-128) of an int8 overflows.
-    number = int(np.argmax(np.abs(offending if kind(values.dtype) in "fc" else offending.astype(np.float64))))
-    return tuple(int(i) for i in np.unravel_index(places[number], values.shape))
 
 
 def _within_limits(block: np.ndarray, dtype: DType) -> bool:
@@ -242,7 +225,6 @@ def _lost(wide: np.ndarray, result: np.ndarray) -> np.ndarray:
 class Bitcast(Function):
     """The bytes of the input interpreted as another dtype."""
 
-    name: ClassVar[str] = "bitcast"
     exact_inputs: ClassVar[bool] = True
     reinterprets: ClassVar[bool] = True
     dtype: DType

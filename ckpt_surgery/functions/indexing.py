@@ -8,28 +8,20 @@ from typing import ClassVar
 
 import numpy as np
 
+from ckpt_surgery.core import selections
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced, reshaped
 from ckpt_surgery.core.rewrites.taking import MOST_CHUNKS, take_along
-from ckpt_surgery.core.selections import (
-    Positions,
-    Selection,
-    as_array,
-    at,
-    bounding_box,
-    bounds,
-    distinct,
-    of_region,
-    whole,
-)
-from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.core.selections import Positions, Selection
+from ckpt_surgery.functions.arrays import Array, apply, axes_of, axis_of
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
-from ckpt_surgery.functions.sizes import axes_of, axis_of
 
-Item = int | tuple[int | None, int | None, int | None] | EllipsisType | None
-"""One item of a subscript: an index, a slice as (start, stop, step), `...`, or None for a new axis."""
+Slice = tuple[int | None, int | None, int | None]
+"""Start, stop and step."""
+Item = int | Slice | EllipsisType | None
+"""One item of a subscript: an index, a slice, `...`, or None for a new axis."""
 
 
 MOST_LISTED = 1 << 12
@@ -39,6 +31,7 @@ MOST_LISTED = 1 << 12
 class _Gather(Function):
     """Base class of functions whose result has, along each axis, elements at certain indices of the input."""
 
+    name: ClassVar[str] = ""
     is_layout: ClassVar[bool] = True
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
@@ -49,13 +42,13 @@ class _Gather(Function):
         raise NotImplementedError
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        return [(0, tuple(map(distinct, self.picks(selection, ins[0].shape))))]
+        return [(0, tuple(map(selections.distinct, self.picks(selection, ins[0].shape))))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         block = blocks[0]
         if region.size == 0:  # `picks` cannot express it if the axis of length 0 is a new one
             return np.empty(region.shape, block.dtype)
-        for axis, positions in enumerate(self.picks(of_region(region), ins[0].shape)):
+        for axis, positions in enumerate(self.picks(selections.of_region(region), ins[0].shape)):
             block = _taken(block, axis, positions)
         return block.reshape(region.shape)
 
@@ -65,14 +58,14 @@ class _Gather(Function):
         out = self.infer([spec])
         if out.size > spec.size and max(out.shape) > MOST_CHUNKS:
             return None  # listing the indices would take too much memory
-        for axis, positions in enumerate(self.picks(whole(out.shape), spec.shape)):
+        for axis, positions in enumerate(self.picks(selections.whole(out.shape), spec.shape)):
             linked = linked and take_along(linked, axis, positions)
         return linked and reshaped(linked, out.shape)
 
 
 def _taken(block: np.ndarray, axis: int, positions: Positions) -> np.ndarray:
     """The elements at these indices along an axis. `block` begins at the smallest; ranges make views."""
-    low, high = bounds(positions)
+    low, high = selections.bounds(positions)
     if not isinstance(positions, range):
         return np.take(block, positions - low, axis=axis)
     if len(positions) == high - low and positions.step > 0:
@@ -90,7 +83,6 @@ class Index(_Gather):
     more items than the array has axes.
     """
 
-    name: ClassVar[str] = "index"
     items: tuple[Item, ...]
 
     def __post_init__(self) -> None:
@@ -100,54 +92,51 @@ class Index(_Gather):
             raise FunctionError("the step of a slice cannot be 0")
 
     def infer(self, ins: Specs) -> ArraySpec:
-        taken = iter(self._taken(ins[0].shape))
-        items = self._expanded(ins[0].ndim)
-        lengths = [(item, 1 if item is None else len(next(taken))) for item in items]
-        return ArraySpec(tuple(n for item, n in lengths if not isinstance(item, int)), ins[0].dtype)
+        lengths = (len(taken) for item, taken in self._axes(ins[0].shape) if not isinstance(item, int))
+        return ArraySpec(tuple(lengths), ins[0].dtype)
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         chosen = iter(selection)
         picked: list[Positions] = []
-        taken = iter(self._taken(shape))
-        for item in self._expanded(len(shape)):
-            if item is None:
-                next(chosen)
-            elif isinstance(item, tuple):
-                picked.append(at(next(taken), next(chosen)))
+        for item, taken in self._axes(shape):
+            if isinstance(item, int):
+                picked.append(taken)
             else:
-                picked.append(next(taken))
+                positions = next(chosen)
+                picked += [] if item is None else [selections.at(taken, positions)]
         return tuple(picked)
 
     def window(self, ins: Specs) -> tuple[Function, Region] | None:
-        items = self._expanded(ins[0].ndim)
-        plain = tuple((None, None, item[2]) if isinstance(item, tuple) else item and 0 for item in items)
-        return Index(plain), bounding_box(tuple(self._taken(ins[0].shape)))
+        axes = self._axes(ins[0].shape)
+        plain = tuple((None, None, item[2]) if isinstance(item, tuple) else item and 0 for item, _ in axes)
+        return Index(plain), selections.bounding_box(tuple(taken for item, taken in axes if item is not None))
 
     def input_axis(self, axis: int, ins: Specs) -> tuple[int, int] | None:
-        items = self._expanded(ins[0].ndim)
-        place = [i for i, item in enumerate(items) if not isinstance(item, int)][axis]
-        if items[place] is None:
-            return None
-        old_axis = sum(item is not None for item in items[:place])
-        positions = self._taken(ins[0].shape)[old_axis]
-        return (old_axis, positions.start) if positions.step == 1 else None
+        axes = self._axes(ins[0].shape)
+        place = [i for i, (item, _) in enumerate(axes) if not isinstance(item, int)][axis]
+        item, taken = axes[place]
+        old_axis = sum(item is not None for item, _ in axes[:place])
+        return None if item is None or taken.step != 1 else (old_axis, taken.start)
 
-    def _expanded(self, ndim: int) -> tuple[int | tuple[int | None, int | None, int | None] | None, ...]:
-        """The items with full slices for `...`: one for each axis of the input, and None for new axes."""
-        missing = ndim - sum(item is not None and item is not ... for item in self.items)
+    def _axes(self, shape: Shape) -> list[tuple[int | Slice | None, range]]:
+        """Items with full slices for `...`, each with the indices that it takes of the input's next axis.
+
+        None takes no axis, but makes one of length 1.
+        """
+        missing = len(shape) - sum(item is not None and item is not ... for item in self.items)
         if missing < 0:
-            raise FunctionError(f"a subscript with {ndim - missing} items for an array of {ndim} axes")
-        items = self.items if ... in self.items else (*self.items, ...)
-        whole = [(None, None, None)] * missing
-        return tuple(part for item in items for part in (whole if isinstance(item, EllipsisType) else [item]))
+            message = f"a subscript with {len(shape) - missing} items for an array of {len(shape)} axes"
+            raise FunctionError(message)
+        axes: list[tuple[int | Slice | None, range]] = []
+        axis = 0
+        for item in self.items if ... in self.items else (*self.items, ...):
+            for part in [(None, None, None)] * missing if isinstance(item, EllipsisType) else [item]:
+                axes.append((part, range(1) if part is None else _positions(part, axis, shape)))
+                axis += part is not None
+        return axes
 
-    def _taken(self, shape: Shape) -> list[range]:
-        """For each axis of the input, the indices that the whole output comes from."""
-        items = (item for item in self._expanded(len(shape)) if item is not None)
-        return [_positions(item, axis, shape) for axis, item in enumerate(items)]
 
-
-def _positions(item: int | tuple[int | None, int | None, int | None], axis: int, shape: Shape) -> range:
+def _positions(item: int | Slice, axis: int, shape: Shape) -> range:
     length = shape[axis]
     if isinstance(item, int):
         if not -length <= item < length:
@@ -174,7 +163,6 @@ def flip(x: Array, axis: int | tuple[int, ...] | None = None) -> Array:
 class Take(_Gather):
     """The elements at a list of indices along one axis, in the order of the list."""
 
-    name: ClassVar[str] = "take"
     indices: tuple[int, ...]
     axis: int
 
@@ -190,7 +178,7 @@ class Take(_Gather):
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         axis = axis_of(self.axis, len(shape), self.name)
         taken = np.array(self.indices, np.int64) % max(1, shape[axis])
-        return (*selection[:axis], at(taken, selection[axis]), *selection[axis + 1 :])
+        return (*selection[:axis], selections.at(taken, selection[axis]), *selection[axis + 1 :])
 
 
 @in_expressions
@@ -206,7 +194,6 @@ def take(x: Array, indices: tuple[int, ...], axis: int) -> Array:
 class Copies(_Gather):
     """Along each axis, every element `each` times in a row, and `copies` of all that."""
 
-    name: ClassVar[str] = "copies"
     each: Shape
     copies: Shape
 
@@ -219,7 +206,7 @@ class Copies(_Gather):
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         sides = zip(selection, self.each, strict=True)
-        elements = (as_array(positions) // each if each > 1 else positions for positions, each in sides)
+        elements = (selections.as_array(places) // each if each > 1 else places for places, each in sides)
         return tuple(map(_wrapped, elements, shape))
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
@@ -229,8 +216,8 @@ class Copies(_Gather):
 def _used_of_axis(positions: Positions, each: int, length: int) -> Positions:
     """The distinct indices of an axis that these indices of its copies come from; of many, all between."""
     if len(positions) <= MOST_LISTED:
-        return distinct(_wrapped(as_array(positions) // max(1, each), length))
-    low, high = bounds(positions)
+        return selections.distinct(_wrapped(selections.as_array(positions) // max(1, each), length))
+    low, high = selections.bounds(positions)
     low, high = low // each, -(-high // each)
     one_copy = low // length == (high - 1) // length
     return range(low % length, low % length + high - low) if one_copy else range(length)
@@ -238,12 +225,12 @@ def _used_of_axis(positions: Positions, each: int, length: int) -> Positions:
 
 def _wrapped(positions: Positions, length: int) -> Positions:
     """Indices into repeated copies of an axis, as indices into one copy."""
-    low, high = bounds(positions)
+    low, high = selections.bounds(positions)
     if low == high:
         return range(0)
     if isinstance(positions, range) and low // length == (high - 1) // length:
         return range(low % length, low % length + high - low, positions.step)
-    return as_array(positions) % length
+    return selections.as_array(positions) % length
 
 
 @in_expressions

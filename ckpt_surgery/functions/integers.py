@@ -42,7 +42,8 @@ def exact(symbol: str, ufunc: Callable[..., Any], left: np.ndarray, right: np.nd
             count, worst = count + gone.size, max(worst, (abs(float(wide[at])), int(a[at]), int(b[at])))
     if count:
         operation = f"`{symbol}`: {worst[1]} {symbol} {worst[2]}"
-        raise _out_of_range(operation, result.dtype, count, result.size)
+        where = f" ({count:,} of {result.size:,} values here)"
+        raise _out_of_range(f"{operation} is", result.dtype, where)
     return result
 
 
@@ -51,15 +52,11 @@ def check_sign(operation: str, block: np.ndarray) -> None:
 
     `operation` is that of the message, with `{}` for the integer.
     """
-    low, _ = _limits(block.dtype)
+    low, _ = limits(block.dtype)
     if low < 0 and block.size and block.min() == low:
         count = int(np.count_nonzero(block == low))
-        raise _out_of_range(operation.format(low), block.dtype, count, block.size)
-
-
-def _limits(dtype: DType) -> tuple[int, int]:
-    low, high = limits(dtype)
-    return int(low), int(high)
+        where = f" ({count:,} of {block.size:,} values here)"
+        raise _out_of_range(f"{operation.format(low)} is", block.dtype, where)
 
 
 def _extremes(block: np.ndarray) -> tuple[int, int]:
@@ -68,12 +65,12 @@ def _extremes(block: np.ndarray) -> tuple[int, int]:
 
 def _extremes_fit(symbol: str, left: np.ndarray, right: np.ndarray) -> bool:
     """Whether the extremes prove that all results are in range. False if each result has to be checked."""
-    low, high = _limits(left.dtype)
+    low, high = limits(left.dtype)
     ours, theirs = _extremes(left), _extremes(right)
     if symbol == "//":
         return not (ours[0] == low < 0 and theirs[0] <= -1 <= theirs[1])
     if symbol == "**":
-        return max(map(abs, ours)).bit_length() * theirs[1] <= high.bit_length()
+        return max(map(abs, ours)).bit_length() * theirs[1] <= int(high).bit_length()
     combine = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}[symbol]
     results = [combine(a, b) for a in ours for b in theirs]
     return low <= min(results) and max(results) <= high
@@ -89,13 +86,13 @@ def bound(block: np.ndarray) -> int:
     if kind(block.dtype) == "b":
         return 1
     if block.dtype.itemsize < 8:
-        return max(map(abs, _limits(block.dtype)))
+        return int(max(map(abs, limits(block.dtype))))
     return max(map(abs, _extremes(block))) if block.size else 0
 
 
 def can_overflow(magnitude: float, dtype: DType) -> bool:
     """Whether a number of this magnitude can be out of the range of the dtype."""
-    return magnitude > _limits(dtype)[1]
+    return magnitude > limits(dtype)[1]
 
 
 def check_sums(name: str, rows: np.ndarray, magnitude: int, region: Region) -> None:
@@ -139,26 +136,18 @@ def check_exact(name: str, sums: np.ndarray, dtype: DType, region: Region, first
     The sums are consecutive elements, in C order, of a `region` of the result; `first` is the index of the
     first one in the flattened region.
     """
-    low, high = _limits(dtype)
+    low, high = limits(dtype)
     for i, value in enumerate(sums.flat):
         if not low <= value <= high:
             place = np.unravel_index(first + i, region.shape)
             index = [int(p) + start for p, start in zip(place, region.starts, strict=True)]
             at = f" at {index}" if index else ""
-            raise DataError(f"`{name}`{at} is {value}, {_range(dtype)}", hint=_room(dtype))
+            raise _out_of_range(f"`{name}`{at} is {value},", dtype)
 
 
-def _out_of_range(operation: str, dtype: DType, count: int, total: int) -> DataError:
-    message = f"{operation} is {_range(dtype)} ({count:,} of {total:,} values here)"
-    return DataError(message, hint=_room(dtype))
-
-
-def _range(dtype: DType) -> str:
-    low, high = _limits(dtype)
-    return f"out of range of {dtype.name}, {low} to {high}"
-
-
-def _room(dtype: DType) -> str:
+def _out_of_range(what: str, dtype: DType, where: str = "") -> DataError:
+    low, high = limits(dtype)
+    hint = "Write cast(…, 'float64') around its operands to compute it as a float, which rounds."
     if dtype.itemsize < 8:
-        return "Write cast(…, 'int64') around its operands to compute it in 64 bits."
-    return "Write cast(…, 'float64') around its operands to compute it as a float, which rounds."
+        hint = "Write cast(…, 'int64') around its operands to compute it in 64 bits."
+    return DataError(f"{what} out of range of {dtype.name}, {low} to {high}{where}", hint=hint)

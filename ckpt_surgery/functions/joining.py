@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import DType, promoted, rank
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import Manifest
@@ -16,10 +16,9 @@ from ckpt_surgery.core.rewrites.taking import concatenated, stacked
 from ckpt_surgery.core.selections import Positions, Selection, within
 from ckpt_surgery.core.text import few
 from ckpt_surgery.core.tiles import copy_into
-from ckpt_surgery.functions.arrays import Array, Series, apply, require_no_gaps
+from ckpt_surgery.functions.arrays import Array, Series, apply, axis_of, check_alike, require_no_gaps
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, as_marks, in_expressions
 from ckpt_surgery.functions.dtypes import number_as
-from ckpt_surgery.functions.sizes import axis_of, check_alike
 
 MOST_INDICES = 5  # Number of indices that a message names
 
@@ -48,7 +47,6 @@ def _common_dtype(ins: Specs, name: str) -> DType:
 class Stack(Function):
     """The inputs next to each other along a new axis."""
 
-    name: ClassVar[str] = "stack"
     is_layout: ClassVar[bool] = True
     axis: int = 0
     fill: Number | None = None
@@ -108,7 +106,7 @@ class Stack(Function):
     def _length(self, inputs: int) -> int:
         places = self.places or tuple(range(inputs))
         if len(places) != inputs or len(set(places)) != inputs or min(places) < 0:
-            given = _named(places)
+            given = few([*map(str, places)], MOST_INDICES)
             message = f"{inputs} arrays need {inputs} different indices of 0 or more, not {given}"
             raise FunctionError(f"`stack`: {message}")
         length = max(places) + 1 if self.count is None else self.count
@@ -116,10 +114,10 @@ class Stack(Function):
             raise FunctionError(f"`stack`: an array has the index {max(places)}, but `count` is {length}")
         if length > inputs and self.fill is None:
             filled = set(places)
-            gaps = (i for i in range(length) if i not in filled)
-            missing = list(itertools.islice(gaps, MOST_INDICES + 1))
+            gaps = (str(i) for i in range(length) if i not in filled)
+            missing = few(list(itertools.islice(gaps, MOST_INDICES + 1)), MOST_INDICES)
             raise FunctionError(
-                f"`stack`: no array has the index {_named(missing)} of 0 to {length - 1}",
+                f"`stack`: no array has the index {missing} of 0 to {length - 1}",
                 hint="Look whether the source has everything: a file may be missing, or it has fewer layers "
                 "than its config says. Only for a model that lacks these parts on purpose does "
                 "`stack(…, fill=NUMBER)` fill the gap.",
@@ -144,26 +142,17 @@ def stack(
     return apply(Stack(axis, fill, count), *xs)
 
 
-def _named(indices: Sequence[int]) -> str:
-    return few([*map(str, indices)], MOST_INDICES)
-
-
-def _without(values: Shape, axis: int) -> Shape:
-    return (*values[:axis], *values[axis + 1 :])
-
-
 @dataclass(frozen=True)
 class Concat(Function):
     """The inputs one after another along an existing axis."""
 
-    name: ClassVar[str] = "concat"
     is_layout: ClassVar[bool] = True
     axis: int = 0
 
     def infer(self, ins: Specs) -> ArraySpec:
         axis = axis_of(self.axis, ins[0].ndim, self.name)
         for i, spec in enumerate(ins):
-            if spec.ndim != ins[0].ndim or _without(spec.shape, axis) != _without(ins[0].shape, axis):
+            if spec.ndim != ins[0].ndim or replaced(spec.shape, axis, 0) != replaced(ins[0].shape, axis, 0):
                 raise FunctionError(
                     f"`concat`: array 0 is {ins[0]}, array {i} is {spec}; they can differ only in axis {axis}"
                 )

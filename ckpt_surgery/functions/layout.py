@@ -22,10 +22,9 @@ from ckpt_surgery.core.rewrites.axes import matching_axes, replaced, reshaped, t
 from ckpt_surgery.core.selections import Selection, within
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.core.tiles import to_c_order
-from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.arrays import Array, apply, axes_of, axis_of, check_axes
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, as_marks, in_expressions
 from ckpt_surgery.functions.dtypes import number_as
-from ckpt_surgery.functions.sizes import axes_of, axis_of, check_axes
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,6 @@ def reshape_groups(old: Shape, new: Shape) -> tuple[ReshapeGroup, ...]:
 class Transpose(Function):
     """Axis `i` of the result is axis `axes[i]` of the input; without `axes` their order is reversed."""
 
-    name: ClassVar[str] = "transpose"
     is_layout: ClassVar[bool] = True
     axes: tuple[int, ...] | None = None
 
@@ -133,7 +131,6 @@ def transpose(x: Array, axes: tuple[int, ...] | None = None) -> Array:
 class Reshape(Function):
     """The same elements in C order in another shape, of which one length may be -1."""
 
-    name: ClassVar[str] = "reshape"
     is_layout: ClassVar[bool] = True
     shape: int | tuple[int, ...]
 
@@ -142,21 +139,19 @@ class Reshape(Function):
         check_axes(self.name, len(shape))
         known = math.prod(length for length in shape if length != -1)
         if shape.count(-1) > 1 or min(shape, default=0) < -1:
-            raise FunctionError(f"`reshape`: {_text(shape)} has a negative length; only one, -1, is allowed")
+            message = f"{list(shape)} has a negative length; only one, -1, is allowed"
+            raise FunctionError(f"`reshape`: {message}")
         if -1 in shape and known and ins[0].size % known == 0:
             shape = replaced(shape, shape.index(-1), ins[0].size // known)
         if -1 in shape or math.prod(shape) != ins[0].size:
             times = " times the length given as -1" if -1 in shape else ""
-            message = (
-                f"{_text(ins[0].shape)} has {ins[0].size:,} elements, {_text(shape)} has {known:,}{times}"
-            )
+            message = f"{list(ins[0].shape)} has {ins[0].size:,} elements, {list(shape)} has {known:,}{times}"
             raise FunctionError(f"`reshape`: {message}")
         return ArraySpec(shape, ins[0].dtype)
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         boxes = [group.box(region) for group in reshape_groups(ins[0].shape, self.infer(ins).shape)]
-        starts = itertools.chain.from_iterable(box.starts for box in boxes)
-        return [(0, Region(tuple(starts), tuple(itertools.chain.from_iterable(b.stops for b in boxes))))]
+        return [(0, Region(sum((b.starts for b in boxes), ()), sum((b.stops for b in boxes), ())))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         groups = reshape_groups(ins[0].shape, self.infer(ins).shape)
@@ -190,15 +185,10 @@ def reshape(x: Array, shape: int | tuple[int, ...]) -> Array:
     return x if x.shape == shape else apply(Reshape(shape), x)
 
 
-def _text(shape: Shape) -> str:
-    return f"[{','.join(map(str, shape))}]"
-
-
 @dataclass(frozen=True)
 class Pad(Function):
     """An axis extended to the length `to`, with `value` after its last element."""
 
-    name: ClassVar[str] = "pad"
     is_layout: ClassVar[bool] = True
     axis: int
     to: int
@@ -238,70 +228,59 @@ def pad(x: Array, axis: int, to: int, value: Number = 0) -> Array:
 
 
 ELLIPSIS = "..."
-MERGED = "(...)"  # The name of an ellipsis within parentheses, whose axes are merged into one
-
-Side = tuple[tuple[str, ...], ...]
-"""One side of a pattern: for each axis, the names in its parentheses. `()` and `1` are axes without a
-name."""
-
-_TOKEN = re.compile(r"\s*(\.\.\.|[()]|[A-Za-z][A-Za-z0-9_]*|1(?![A-Za-z0-9_]))")
+NAMELESS = frozenset("()1")
+"""Tokens of patterns that are no names."""
+_TOKEN = re.compile(r"(\.\.\.|[()]|[A-Za-z][A-Za-z0-9_]*|1(?![A-Za-z0-9_]))|\S+")
 
 
 @functools.lru_cache(maxsize=1024)
-def parse(pattern: str) -> tuple[Side, Side]:
-    """Both sides of a pattern. Raises FunctionError if the pattern is wrong for arrays of every shape."""
-    sides = pattern.split("->")
+def parse(pattern: str) -> tuple[list[str], list[str]]:
+    """The tokens of both sides. Raises FunctionError if the pattern is wrong for arrays of every shape."""
+    sides: list[list[str]] = []
+    for text in pattern.split("->"):
+        sides.append([])
+        for match in _TOKEN.finditer(text):
+            if match[1] is None:
+                message = f"`rearrange`: `{match[0]}` in '{pattern}' is not an axis name"
+                hint = "An axis is a name, `1`, `...` or a group in parentheses. Give lengths as keywords."
+                raise FunctionError(message, hint=hint)
+            sides[-1].append(match[1])
+        _axes(sides[-1], (), pattern)
+        repeated = [name for name, n in Counter(sides[-1]).items() if n > 1 and name not in NAMELESS]
+        if repeated:
+            raise FunctionError(f"`rearrange`: `{repeated[0]}` stands twice on one side of '{pattern}'")
     if len(sides) != 2:
         raise FunctionError(f"`rearrange`: '{pattern}' needs exactly one `->` between two sides")
-    left, right = (_parse_side(side, pattern) for side in sides)
-    if any(MERGED in axis for axis in left):
+    left, right = sides
+    before = left[: left.index(ELLIPSIS)] if ELLIPSIS in left else []
+    if before.count("(") > before.count(")"):
         raise FunctionError(f"`rearrange`: '{pattern}' cannot have `...` in parentheses on the left")
-    one_sided = sorted(set(_names(left)) ^ set(_names(right)))
+    one_sided = sorted((set(left) ^ set(right)) - NAMELESS)
     if one_sided:
         raise FunctionError(f"`rearrange`: `{one_sided[0]}` is on only one side of '{pattern}'")
     return left, right
 
 
-def _parse_side(text: str, pattern: str) -> Side:
+def _axes(tokens: Sequence[str], further: tuple[str, ...], pattern: str) -> list[tuple[str, ...]]:
+    """For each axis of one side, the names in its parentheses; `further` stand for an ellipsis."""
     axes: list[tuple[str, ...]] = []
-    group: list[str] | None = None
-    for token in _tokens(text, pattern):
+    group: tuple[str, ...] | None = None
+    for token in tokens:
+        names = {ELLIPSIS: further, "1": ()}.get(token, (token,))
         if token == "(" and group is None:
-            group = []
+            group = ()
         elif token == ")" and group is not None:
-            axes.append(tuple(group))
+            axes.append(group)
             group = None
-        elif token in "()":
+        elif token in ("(", ")"):
             raise FunctionError(f"`rearrange`: parentheses in '{pattern}' do not match, or are nested")
         elif group is not None:
-            group += [MERGED if token == ELLIPSIS else token] if token != "1" else []
+            group += names
         else:
-            axes.append((token,) if token != "1" else ())
+            axes += [(name,) for name in names] if token == ELLIPSIS else [names]
     if group is not None:
         raise FunctionError(f"`rearrange`: a parenthesis in '{pattern}' is not closed")
-    repeated = [name for name, count in Counter(_names(tuple(axes))).items() if count > 1]
-    if repeated:
-        raise FunctionError(f"`rearrange`: `{repeated[0]}` stands twice on one side of '{pattern}'")
-    return tuple(axes)
-
-
-def _tokens(text: str, pattern: str) -> list[str]:
-    tokens: list[str] = []
-    end = 0
-    while text[end:].strip():
-        match = _TOKEN.match(text, end)
-        if match is None:
-            raise FunctionError(
-                f"`rearrange`: `{text[end:].split()[0]}` in '{pattern}' is not an axis name",
-                hint="An axis is a name, `1`, `...` or a group in parentheses. Give lengths as keywords.",
-            )
-        tokens.append(match[1])
-        end = match.end()
-    return tokens
-
-
-def _names(side: Side) -> tuple[str, ...]:
-    return tuple(ELLIPSIS if name == MERGED else name for axis in side for name in axis)
+    return axes
 
 
 @functools.lru_cache(maxsize=4096)
@@ -314,38 +293,26 @@ def rearrangement(
     side, and the shape of the result. Raises FunctionError if pattern, lengths and shape do not fit together.
     """
     left, right = parse(pattern)
-    names = _names(left)
     for name, length in lengths:
-        if name not in names:
-            raise FunctionError(f"`rearrange`: no axis `{name}` in '{pattern}'{did_you_mean(name, names)}")
+        if name not in left:
+            guess = did_you_mean(name, set(left) - NAMELESS)
+            raise FunctionError(f"`rearrange`: no axis `{name}` in '{pattern}'{guess}")
         if length < 1:
             raise FunctionError(f"`rearrange`: the length of `{name}` should be positive, not {length}")
-    least = len(left) - (ELLIPSIS in names)
-    if least > len(shape) or (least < len(shape) and ELLIPSIS not in names):
-        axes = f"{'at least ' if ELLIPSIS in names else ''}{least} axes"
+    least = len(_axes(left, (), pattern))
+    if least > len(shape) or (least < len(shape) and ELLIPSIS not in left):
+        axes = f"{'at least ' if ELLIPSIS in left else ''}{least} axes"
         has = f"the array has {len(shape)}: {list(shape)}"
         raise FunctionError(f"`rearrange`: '{pattern}' is for {axes}, {has}")
     # The axes of `...`, under names that no pattern can contain.
     further = tuple(f"...{i}" for i in range(len(shape) - least))
-    left, right = _with_axes(left, further), _with_axes(right, further)
+    old, new = _axes(left, further, pattern), _axes(right, further, pattern)
     sizes: dict[str, int] = {}
-    for axis, length in zip(left, shape, strict=True):
+    for axis, length in zip(old, shape, strict=True):
         sizes |= _sizes(axis, length, dict(lengths), pattern)
-    order = _names(left)
-    split = tuple(sizes[name] for name in order)
-    merged = tuple(math.prod(sizes[name] for name in axis) for axis in right)
-    return split, tuple(order.index(name) for name in _names(right)), merged
-
-
-def _with_axes(side: Side, names: tuple[str, ...]) -> Side:
-    """One side of a pattern with these names in place of the ellipsis."""
-    axes: list[tuple[str, ...]] = []
-    for axis in side:
-        if axis == (ELLIPSIS,):
-            axes += [(name,) for name in names]
-        else:
-            axes.append(tuple(name for part in axis for name in (names if part == MERGED else (part,))))
-    return tuple(axes)
+    order = [name for axis in old for name in axis]
+    merged = tuple(math.prod(sizes[name] for name in axis) for axis in new)
+    return tuple(sizes[name] for name in order), tuple(order.index(n) for axis in new for n in axis), merged
 
 
 def _sizes(axis: tuple[str, ...], length: int, lengths: dict[str, int], pattern: str) -> dict[str, int]:

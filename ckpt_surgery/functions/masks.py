@@ -19,10 +19,9 @@ from ckpt_surgery.core.dtypes import BOOL, computation, converted, is_integer, k
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection, broadcast
 from ckpt_surgery.core.tiles import tile_shape
-from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.arrays import Array, apply, axis_of, broadcasts_to
 from ckpt_surgery.functions.base import Blocks, Function, LeafKey, Number, Specs, in_expressions
-from ckpt_surgery.functions.sizes import axis_of, broadcasts_to
-from ckpt_surgery.functions.streams import Pass, streamed
+from ckpt_surgery.functions.streams import Folded, Pass, streamed
 
 TILE = 1 << 15
 """Elements of a result that are computed at a time, or one row that is ranked, where rows are longer: what is
@@ -34,7 +33,6 @@ INDEX = np.dtype(np.int64)
 class Ranks(Function):
     """Ranks of the elements along an axis, 0 for the smallest, as int64."""
 
-    name: ClassVar[str] = "ranks"
     scratch: ClassVar[int] = 32 * TILE
     axis: int = -1
 
@@ -83,23 +81,18 @@ def _order(rows: np.ndarray) -> np.ndarray:
     if values.dtype.itemsize > 4:
         return np.asarray(np.argsort(values, axis=-1, kind="stable"))
     # Sorting numbers that have the index in their lower bits takes a sixth of the time of a stable sort.
-    keys = _keys(values)
+    if kind(values.dtype) == "f":
+        bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)  # the sum of -0.0 and 0 is 0.0
+        ordered = np.where(bits >> np.uint32(31) != 0, ~bits, bits | np.uint32(1 << 31))
+        ordered[np.isnan(values)] = np.uint32((1 << 32) - 1)
+        keys = ordered.astype(np.uint64)
+    else:
+        keys = (values.astype(INDEX) + (1 << 31 if kind(values.dtype) == "i" else 0)).astype(np.uint64)
     keys <<= np.uint64(32)
     keys |= np.arange(rows.shape[-1], dtype=np.uint64)
     keys.sort(axis=-1)
     keys &= np.uint64((1 << 32) - 1)
     return keys.view(INDEX)
-
-
-def _keys(values: np.ndarray) -> np.ndarray:
-    """Integers below 2**32 in the order of the values, of 4 bytes at most, as uint64."""
-    if kind(values.dtype) != "f":
-        return (values.astype(INDEX) + (1 << 31 if kind(values.dtype) == "i" else 0)).astype(np.uint64)
-    bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)  # the sum of -0.0 and 0 is 0.0
-    negative = bits >> np.uint32(31) != 0
-    keys = np.where(negative, ~bits, bits | np.uint32(1 << 31))
-    keys[np.isnan(values)] = np.uint32((1 << 32) - 1)
-    return keys.astype(np.uint64)
 
 
 DIGIT = 16  # Bits that are counted in one pass
@@ -131,22 +124,6 @@ def flat_indices(places: np.ndarray, region: Region, shape: Shape) -> np.ndarray
         return np.zeros(places.shape, np.int64)  # NumPy has no indices of such an array
     inside = np.unravel_index(places, region.shape)
     return np.asarray(ravelled(map(operator.add, inside, region.starts), shape))
-
-
-class Counting(Pass):
-    """The pass before `Ranking` where `k` is a share of the elements that are not 0: it counts them."""
-
-    def __init__(self, spec: ArraySpec, share: float):
-        self._spec, self._share, self._count = spec, share, 0
-
-    def seen(self, block: np.ndarray, region: Region) -> int:
-        return int(np.count_nonzero(magnitudes(block)))
-
-    def note(self, number: int, seen: int) -> None:
-        self._count += seen
-
-    def finish(self) -> Pass:
-        return Ranking(self._spec, int(self._share * self._count))
 
 
 class Ranking(Pass):
@@ -247,7 +224,6 @@ class KthMagnitude(Function):
     the least one, those before the index in C order are among the largest.
     """
 
-    name: ClassVar[str] = "kth_magnitude"
     scratch: ClassVar[int] = RANKING_BYTES
     k: int | None  # Number of the largest; None: `share` of those that are not 0
     share: float = 1.0
@@ -262,7 +238,14 @@ class KthMagnitude(Function):
         return ArraySpec((2,), np.dtype(np.uint64))
 
     def stream(self, ins: Specs) -> Pass:
-        return Counting(ins[0], self.share) if self.k is None else Ranking(ins[0], self.k)
+        spec = ins[0]
+        if self.k is not None:
+            return Ranking(spec, self.k)
+
+        def ranking(count: int | None) -> Pass:
+            return Ranking(spec, int(self.share * (count or 0)))
+
+        return Folded(lambda block: int(np.count_nonzero(magnitudes(block))), operator.add, ranking)
 
     def passes(self, ins: Specs) -> int:
         counting = int(self.k is None)
@@ -279,7 +262,6 @@ class KthMagnitude(Function):
 class LargestMask(Function):
     """The mask of the elements of the first input that lie on or above a threshold, the second input."""
 
-    name: ClassVar[str] = "largest_mask"
     scratch: ClassVar[int] = 64 * TILE
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -331,7 +313,6 @@ def top_share_mask(x: Array, share: float) -> Array:
 class RandomMask(Function):
     """Random bools of the shape of the first input: true with probability `p`, or that of the second."""
 
-    name: ClassVar[str] = "random_mask"
     scratch: ClassVar[int] = 64 * TILE
     leaf_key: str
     seed: int

@@ -83,7 +83,6 @@ def _nonfinite_bytes(dtype: DType) -> np.ndarray:
 class AllowNonfinite(Function):
     """The same values, in which NaN and infinity are permitted."""
 
-    name: ClassVar[str] = "allow_nonfinite"
     elementwise: ClassVar[bool] = True
     dtype: DType | None = None
     """The declared dtype of the input: what rounding to it makes infinite is permitted too."""

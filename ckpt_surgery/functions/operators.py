@@ -42,6 +42,7 @@ def broadcast_shapes(shapes: Sequence[Shape], name: str) -> Shape:
 class Elementwise(Function):
     """Base class of functions of arrays and numbers that broadcast against each other."""
 
+    name: ClassVar[str] = ""
     widens: ClassVar[bool] = True
 
     elementwise: ClassVar[bool] = True
@@ -80,7 +81,7 @@ class Elementwise(Function):
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         with np.errstate(all="ignore"):
-            return np.asarray(self.compute(self._converted([spec.dtype for spec in ins], blocks)))
+            return np.asarray(self.compute(self._converted(blocks)))
 
     def constant(self) -> Number:
         values = [np.asarray(number) for number in self.operands()]
@@ -92,9 +93,9 @@ class Elementwise(Function):
             raise FunctionError(f"{self.called()}({arguments}) is not a number") from None
         return value
 
-    def _converted(self, dtypes: Sequence[DType], blocks: Blocks) -> list[Any]:
+    def _converted(self, blocks: Blocks) -> list[Any]:
         """All operands, numbers and blocks, in order and in the work dtype."""
-        work = self.work_dtype(dtypes)
+        work = self.work_dtype([block.dtype for block in blocks])
         remaining = iter(blocks)
         return [
             converted(next(remaining), work) if number is None else number_as(number, work)
@@ -125,7 +126,6 @@ class Binary(Elementwise):
     divided by zero or raised to a negative power, and if a result is out of the range of its integer dtype.
     """
 
-    name: ClassVar[str] = "binary"
     op: str
     left: Number | None = None
     right: Number | None = None
@@ -149,11 +149,11 @@ class Binary(Elementwise):
             raise DataError(message, hint="Cast it to a float type first.")
         return exact(self.op, _BINARY[self.op], left, right)
 
-    def _converted(self, dtypes: Sequence[DType], blocks: Blocks) -> list[Any]:
+    def _converted(self, blocks: Blocks) -> list[Any]:
         if self.op not in _COMPARISONS:
-            return super()._converted(dtypes, blocks)
+            return super()._converted(blocks)
+        dtypes, remaining = [block.dtype for block in blocks], iter(blocks)
         work = np.result_type(*map(computation, dtypes))
-        remaining = iter(blocks)
         if all(rank(dtype) < 2 for dtype in dtypes):
             # NumPy compares integers exactly, whatever their dtypes, and also with Python's numbers; but bool
             # arrays only with numbers of 64 bits.
@@ -184,7 +184,6 @@ class Unary(Elementwise):
     negative the dtype does not hold.
     """
 
-    name: ClassVar[str] = "unary"
     op: str
     x: Number | None = None
 
@@ -266,7 +265,6 @@ def selected(condition: np.ndarray, a: Any, b: Any) -> Any:
 class Where(Elementwise):
     """The element of `a` where the condition, the first input, is true, that of `b` elsewhere."""
 
-    name: ClassVar[str] = "where"
     a: Number | None = None
     b: Number | None = None
 
@@ -282,18 +280,12 @@ class Where(Elementwise):
         return np.array(np.broadcast_to(np.where(blocks[0], first, second), region.shape))
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
-        if dtypes[0] != BOOL:
-            raise FunctionError(f"`where`: the condition has to be bool, it is {dtypes[0].name}")
-        if len(dtypes) > 1:
-            return super().work_dtype(dtypes[1:])
-        return np.result_type(*(type(number) for number in self.operands()))
+        return super().work_dtype(dtypes) if dtypes else np.result_type(*map(type, self.operands()))
 
-    def _converted(self, dtypes: Sequence[DType], blocks: Blocks) -> list[Any]:
-        if len(dtypes) > 1:
-            return [blocks[0], *super()._converted(dtypes, blocks[1:])]
-        work = self.work_dtype(dtypes)
-        numbers = (number for number in self.operands() if number is not None)  # both of them
-        return [blocks[0], *(number_as(number, work) for number in numbers)]
+    def _converted(self, blocks: Blocks) -> list[Any]:
+        if blocks[0].dtype != BOOL:
+            raise FunctionError(f"`where`: the condition has to be bool, it is {blocks[0].dtype.name}")
+        return [blocks[0], *super()._converted(blocks[1:])]
 
 
 @in_expressions
@@ -345,7 +337,6 @@ sign = _unary("sign", "-1, 0 or 1, with the dtype of `x`; NaN for NaN. Not for b
 class RequireEqual(Function):
     """The first input, if the second has the same values; otherwise an error."""
 
-    name: ClassVar[str] = "require_equal"
     elementwise: ClassVar[bool] = True
     message: str
 

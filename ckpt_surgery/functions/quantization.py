@@ -9,12 +9,11 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import DType, bits, computation, converted, is_integer, kind, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.selections import Selection, as_array, distinct
-from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions.arrays import Array, apply, axes_of, broadcasts_to
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
 from ckpt_surgery.functions.dtypes import cast
 from ckpt_surgery.functions.indexing import Copies
 from ckpt_surgery.functions.operators import Binary
-from ckpt_surgery.functions.sizes import axes_of, broadcasts_to
 
 QUANTIZED = (
     *("int8", "int4", "int2"),
@@ -31,7 +30,6 @@ _BY_BLOCKS = "Give block=(128, 128) for a scale with one number per block, such 
 class Quantize(Function):
     """A part of the symmetric quantization of the input: its `values` or its `scale`."""
 
-    name: ClassVar[str] = "quantize"
     dtype: DType
     axis: int | tuple[int, ...] | None = None
     part: str = "values"
@@ -137,7 +135,6 @@ PACKED = ("float4_e2m1fn", "int4", "uint4", "int2", "uint2")
 class Unpack(Function):
     """Numbers that bytes hold, several in each, those in the low bits first."""
 
-    name: ClassVar[str] = "unpack"
     exact_inputs: ClassVar[bool] = True
     dtype: DType
 
@@ -149,13 +146,14 @@ class Unpack(Function):
     def infer(self, ins: Specs) -> ArraySpec:
         if ins[0].dtype.name not in ("uint8", "int8") or not ins[0].ndim:
             raise FunctionError(f"`unpack` needs bytes, uint8 or int8, along an axis, not {ins[0]}")
-        return ArraySpec((*ins[0].shape[:-1], ins[0].shape[-1] * self._count), self.dtype)
+        return ArraySpec((*ins[0].shape[:-1], ins[0].shape[-1] * 8 // bits(self.dtype)), self.dtype)
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        return [(0, (*selection[:-1], distinct(as_array(selection[-1]) // self._count)))]
+        return [(0, (*selection[:-1], distinct(as_array(selection[-1]) * bits(self.dtype) // 8)))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        width, count = bits(self.dtype), self._count
+        width = bits(self.dtype)
+        count = 8 // width
         shifts = np.arange(0, 8, width, dtype=np.uint8)
         stored = blocks[0].view(np.uint8)
         parts = (stored[..., None] >> shifts) & np.uint8((1 << width) - 1)
@@ -168,11 +166,6 @@ class Unpack(Function):
             sign = np.uint8(1 << (width - 1))
             numbers = ((numbers ^ sign) - sign).view(np.int8)
         return numbers.astype(self.dtype)
-
-    @property
-    def _count(self) -> int:
-        """Numbers in a byte."""
-        return 8 // bits(self.dtype)
 
 
 @in_expressions

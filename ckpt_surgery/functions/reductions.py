@@ -1,4 +1,4 @@
-"""Reductions over axes, or of a list: `sum`, `mean`, `max`, `min`; and `norm`.
+"""Reductions over axes, or of a list: `sum`, `mean`, `max`, `min`; `norm`; and means of directions.
 
 Each element of a result is computed from all elements along the reduced axes, in an order that depends only
 on their number. So a result is the same, bit for bit, for any chunking. A reduction over all axes is computed
@@ -9,28 +9,21 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, promoted, rank
+from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, kind, promoted, rank
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import to_c_order
-from ckpt_surgery.functions.arrays import Array, apply
+from ckpt_surgery.functions import integers
+from ckpt_surgery.functions.arrays import Array, apply, axes_of, check_alike
 from ckpt_surgery.functions.base import Blocks, Function, Specs, in_expressions
-from ckpt_surgery.functions.integers import (
-    bound,
-    check_exact,
-    check_list_sums,
-    check_sums,
-    exact_sums,
-    summation,
-)
-from ckpt_surgery.functions.sizes import axes_of, check_alike
 from ckpt_surgery.functions.streams import Folded, Pass, streamed
 
+Axes = int | tuple[int, ...] | None
 _FLOAT64 = np.dtype(np.float64)
 _COMBINED: Mapping[str, Any] = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
 
@@ -39,9 +32,10 @@ _COMBINED: Mapping[str, Any] = {"sum": np.add, "mean": np.add, "max": np.maximum
 class Reduction(Function):
     """Base class of functions over an axis, several, or all (None); `keepdims` keeps these with length 1."""
 
+    name: ClassVar[str] = ""
     widens: ClassVar[bool] = True
 
-    axis: int | tuple[int, ...] | None = None
+    axis: Axes = None
     keepdims: bool = False
 
     def work_dtype(self, dtype: DType) -> DType:
@@ -124,27 +118,23 @@ class Reduction(Function):
 class Sum(Reduction):
     """Sum over axes."""
 
-    name: ClassVar[str] = "sum"
-
     def work_dtype(self, dtype: DType) -> DType:
-        return summation(computation(dtype))
+        return integers.summation(computation(dtype))
 
     def check(self, rows: np.ndarray, block: np.ndarray, region: Region) -> None:
         if is_integer(rows.dtype):
-            check_sums(self.name, rows, bound(block), region)
+            integers.check_sums(self.name, rows, integers.bound(block), region)
 
     def folded(self, piece: np.ndarray) -> Any:
-        return exact_sums(piece[None])[0] if is_integer(piece.dtype) else super().folded(piece)
+        return integers.exact_sums(piece[None])[0] if is_integer(piece.dtype) else super().folded(piece)
 
     def check_total(self, total: Any, dtype: DType, region: Region) -> None:
         if isinstance(total, int):
-            check_exact(self.name, np.array([total], object), dtype, region, 0)
+            integers.check_exact(self.name, np.array([total], object), dtype, region, 0)
 
 
 @in_expressions
-def sum_(
-    x: Array | Sequence[Array], axis: int | tuple[int, ...] | None = None, keepdims: bool = False
-) -> Array:
+def sum_(x: Array | Sequence[Array], axis: Axes = None, keepdims: bool = False) -> Array:
     """`sum(x, axis=None, keepdims=False)`: the sum over an axis, several, or (None) all, with the dtype of
     `x`.
 
@@ -166,8 +156,6 @@ def _fractional(dtype: DType) -> DType:
 class Mean(Reduction):
     """Arithmetic mean over axes."""
 
-    name: ClassVar[str] = "mean"
-
     def work_dtype(self, dtype: DType) -> DType:
         return _fractional(dtype)
 
@@ -176,9 +164,7 @@ class Mean(Reduction):
 
 
 @in_expressions
-def mean(
-    x: Array | Sequence[Array], axis: int | tuple[int, ...] | None = None, keepdims: bool = False
-) -> Array:
+def mean(x: Array | Sequence[Array], axis: Axes = None, keepdims: bool = False) -> Array:
     """`mean(x, axis=None, keepdims=False)`: the arithmetic mean over an axis, several, or (None) all.
 
     Of a list, `mean(xs)`: the sum of the arrays divided by their number. For integers and bools a mean is
@@ -191,7 +177,6 @@ def mean(
 class Extreme(Reduction):
     """The largest or the smallest value over axes, which there is none of for no elements."""
 
-    name: ClassVar[str] = "extreme"
     op: str = "max"
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -207,9 +192,7 @@ class Extreme(Reduction):
 
 
 @in_expressions
-def max_(
-    x: Array | Sequence[Array], axis: int | tuple[int, ...] | None = None, keepdims: bool = False
-) -> Array:
+def max_(x: Array | Sequence[Array], axis: Axes = None, keepdims: bool = False) -> Array:
     """`max(x, axis=None, keepdims=False)`: the largest value over an axis, several, or (None) all.
 
     NaN if any of the values is NaN. Raises FunctionError for an axis of length 0.
@@ -220,9 +203,7 @@ def max_(
 
 
 @in_expressions
-def min_(
-    x: Array | Sequence[Array], axis: int | tuple[int, ...] | None = None, keepdims: bool = False
-) -> Array:
+def min_(x: Array | Sequence[Array], axis: Axes = None, keepdims: bool = False) -> Array:
     """`min(x, axis=None, keepdims=False)`: the smallest value over an axis, several, or (None) all.
 
     NaN if any of the values is NaN. Raises FunctionError for an axis of length 0.
@@ -236,12 +217,7 @@ def min_(
 class Norm(Reduction):
     """Vector norm over axes."""
 
-    name: ClassVar[str] = "norm"
     ord: int | str = 2
-
-    def __post_init__(self) -> None:
-        if self.ord not in (1, 2, "inf"):
-            raise FunctionError(f"`norm`: ord should be 1, 2 or 'inf', not {self.ord!r}")
 
     def work_dtype(self, dtype: DType) -> DType:
         return _fractional(dtype)
@@ -260,9 +236,7 @@ class Norm(Reduction):
 
 
 @in_expressions
-def norm(
-    x: Array, axis: int | tuple[int, ...] | None = None, ord: int | str = 2, keepdims: bool = False
-) -> Array:
+def norm(x: Array, axis: Axes = None, ord: Literal[1, 2, "inf"] = 2, keepdims: bool = False) -> Array:
     """`norm(x, axis=None, ord=2, keepdims=False)`: the vector norm over an axis, several, or (None) all.
 
     `ord` is 1 (the sum of magnitudes), 2 (the square root of the sum of squares) or 'inf' (the largest
@@ -288,7 +262,6 @@ class ListReduction(Function):
     Sums of integers are in 64 bits. Means of integers and bools are float64.
     """
 
-    name: ClassVar[str] = "list_reduction"
     widens: ClassVar[bool] = True
     elementwise: ClassVar[bool] = True
     op: str
@@ -296,7 +269,9 @@ class ListReduction(Function):
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
         """The dtype of the computation, which inputs are converted to first."""
         dtype = promoted(dtypes, self.op)
-        return summation(dtype) if self.op == "sum" else _fractional(dtype) if self.op == "mean" else dtype
+        if self.op == "sum":
+            return integers.summation(dtype)
+        return _fractional(dtype) if self.op == "mean" else dtype
 
     def infer(self, ins: Specs) -> ArraySpec:
         check_alike(self.op, ins)
@@ -309,5 +284,79 @@ class ListReduction(Function):
             if self.op == "mean":
                 total = total / dtype.type(len(ins))
         if self.op == "sum" and is_integer(dtype):
-            check_list_sums(self.op, blocks, dtype, region)
+            integers.check_list_sums(self.op, blocks, dtype, region)
         return np.asarray(total)
+
+
+@dataclass(frozen=True)
+class KarcherWeights(Function):
+    """Factors with which vectors are added up to their Karcher mean on the sphere, as float64."""
+
+    max_iter: int = 10
+    tol: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_iter <= 10_000:
+            message = f"`karcher_weights`: `max_iter` should be from 0 to 10000, not {self.max_iter}"
+            raise FunctionError(message)
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        cosines, lengths = ins
+        is_square = lengths.ndim == 1 and cosines.shape == lengths.shape * 2 and lengths.size > 0
+        if not is_square or any(kind(spec.dtype) != "f" for spec in ins):
+            raise FunctionError(f"`karcher_weights` needs floats [n,n] and [n], not {cosines} and {lengths}")
+        return ArraySpec(lengths.shape, _FLOAT64)
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        return [(i, tuple(map(range, spec.shape))) for i, spec in enumerate(ins)]
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        cosines, lengths = (converted(block, _FLOAT64) for block in blocks)
+        with np.errstate(all="ignore"):
+            weights = _mean(cosines, lengths, self.max_iter, self.tol)
+            return np.asarray(np.mean(lengths) * weights / np.where(lengths == 0, 1, lengths))[region.slices]
+
+
+@in_expressions
+def karcher_weights(cosines: Array, lengths: Array, max_iter: int = 10, tol: float = 1e-5) -> Array:
+    """`karcher_weights(cosines, lengths, max_iter=10, tol=1e-5)`: the factors with which vectors are added up
+    to their Karcher mean on the sphere, which has the mean of their lengths, as float64.
+
+    Of `n` vectors, `cosines` (floats, `n` by `n`) has those of the angles between each two, and `lengths`
+    (floats, `n`) has their norms. The mean (Karcher, "Riemannian center of mass and mollifier smoothing",
+    1977) begins at the mean of all directions. Each iteration moves it along the mean of the ways to all of
+    them; it ends after `max_iter` of them, or where a move is shorter than `tol`. All points are sums of the
+    vectors, so only factors are computed. Vectors of lengths up to `tol` do not count.
+
+    Raises FunctionError for other shapes and dtypes, and for a `max_iter` that is not from 0 to 10,000.
+    """
+    return apply(KarcherWeights(max_iter, tol), cosines, lengths)
+
+
+def _mean(cosines: np.ndarray, lengths: np.ndarray, max_iter: int, tol: float) -> np.ndarray:
+    """The factors of the directions that add up to their mean, a point on the sphere."""
+    counted = lengths > tol
+    shares = counted / max(1.0, np.add.reduce(counted))
+    size = _length(cosines, shares)
+    point = shares / size
+    if size < tol:  # the directions cancel out: mergekit begins with the first that has a length
+        point = np.zeros(len(lengths))
+        point[int(np.argmax(counted))] = counted.any()
+    for _ in range(max_iter):
+        cosine = np.clip(np.add.reduce(cosines * point, axis=-1), -1, 1)
+        angle = np.arccos(cosine)
+        ways = np.where(angle < tol, 0.0, shares * angle / np.sin(angle))
+        tangent = ways - np.add.reduce(ways * cosine) * point
+        move = _length(cosines, tangent)
+        if move < tol:
+            break
+        moved = np.cos(move) * point + np.sin(move) / move * tangent
+        size = _length(cosines, moved)
+        point = moved / size if size > tol else moved
+    return np.asarray(point)
+
+
+def _length(cosines: np.ndarray, factors: np.ndarray) -> float:
+    """The length of the sum of the directions with these factors."""
+    squared = np.add.reduce(factors * np.add.reduce(cosines * factors, axis=-1))
+    return float(np.sqrt(np.maximum(squared, 0.0)))

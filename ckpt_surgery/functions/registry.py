@@ -10,15 +10,14 @@ from types import ModuleType
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.functions.base import Plain, expression_name
+from ckpt_surgery.functions.arrays import Array, Series, apply
+from ckpt_surgery.functions.base import Function, LeafKey, Number, Plain, expression_name, in_expressions
 
 GROUP = "ckpt_surgery.functions"
 """Group of the entry points that name modules with further functions; this package's name, too."""
-WRITTEN_WITH = {
-    "base": ("Function", "LeafKey", "Number", "in_expressions"),
-    "arrays": ("Array", "Series", "apply"),
-}
-"""Names that functions are written with, by the module that defines them."""
+WRITTEN_WITH: dict[str, Any] = {"Function": Function, "LeafKey": LeafKey, "Number": Number}
+WRITTEN_WITH |= {"in_expressions": in_expressions, "Array": Array, "Series": Series, "apply": apply}
+"""What functions are written with, by the names under which this package offers it."""
 
 
 @functools.cache
@@ -27,7 +26,7 @@ def registry() -> dict[str, Plain]:
 
     Raises UsageError if two have the same name, and for an entry point that registers none.
     """
-    functions = dict(_own())
+    functions = dict(own_functions())
     for entry in importlib.metadata.entry_points(group=GROUP):
         module = entry.load()
         _add(functions, module)
@@ -41,7 +40,7 @@ def registry() -> dict[str, Plain]:
 
 
 @functools.cache
-def _own() -> Mapping[str, Plain]:
+def own_functions() -> Mapping[str, Plain]:
     """The functions of this package by name."""
     functions: dict[str, Plain] = {}
     for module in pkgutil.iter_modules(importlib.import_module(GROUP).__path__):
@@ -59,14 +58,3 @@ def _add(functions: dict[str, Plain], module: ModuleType) -> None:
                 f"and one in {function.__module__}",
                 hint="Uninstall the package of one of them, or rename its function.",
             )
-
-
-@functools.cache
-def offered() -> Mapping[str, Any]:
-    """Names that can be imported from this package: its functions, and what they are written with."""
-    written = {
-        name: getattr(importlib.import_module(f"{GROUP}.{module}"), name)
-        for module, names in WRITTEN_WITH.items()
-        for name in names
-    }
-    return {**_own(), **written}

@@ -7,7 +7,7 @@ added up in their order. So a result is the same, bit for bit, for any chunking.
 import functools
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -21,20 +21,19 @@ RADIUS = {"linear": 1, "cubic": 2}
 """Methods, and how many elements of the input away the weight of an element becomes zero."""
 ALIASES = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic", "tricubic": "cubic"}
 
+Method = Literal["linear", "cubic", "bilinear", "trilinear", "bicubic", "tricubic"]
+
 
 @dataclass(frozen=True)
 class Resize(Function):
     """The input interpolated to a shape."""
 
-    name: ClassVar[str] = "resize"
     widens: ClassVar[bool] = True
     shape: tuple[int, ...]
     method: str
     antialias: bool = True
 
     def __post_init__(self) -> None:
-        if ALIASES.get(self.method, self.method) not in RADIUS:
-            raise FunctionError(f"`resize`: the method '{self.method}' is not one of {', '.join(RADIUS)}")
         if any(length < 1 for length in self.shape):
             raise FunctionError(f"`resize`: lengths should be at least 1, not {list(self.shape)}")
 
@@ -90,7 +89,7 @@ class Resize(Function):
 
 
 @in_expressions
-def resize(x: Array, shape: tuple[int, ...], method: str, antialias: bool = True) -> Array:
+def resize(x: Array, shape: tuple[int, ...], method: Method, antialias: bool = True) -> Array:
     """`resize(x, shape, method, antialias=True)`: `x` interpolated to `shape`, like `jax.image.resize`.
 
     `method` is 'linear' (also called 'bilinear', 'trilinear') or 'cubic' ('bicubic', 'tricubic'): the cubic
@@ -117,14 +116,12 @@ def taps(length: int, resized: int, method: str, antialias: bool) -> tuple[np.nd
     reach = math.ceil(RADIUS[method] * float(stretch))
     places = np.floor(middles).astype(np.int64)[:, None] + np.arange(1 - reach, reach + 1)
     distances = np.abs(middles[:, None] - places.astype(np.float32)) / stretch
-    weights = np.maximum(np.float32(0), 1 - distances) if method == "linear" else cubic_weights(distances)
+    if method == "linear":
+        weights = np.maximum(np.float32(0), 1 - distances)
+    else:  # Keys' cubic convolution with a = -0.5
+        near = ((1.5 * distances - 2.5) * distances) * distances + 1
+        far = ((-0.5 * distances + 2.5) * distances - 4) * distances + 2
+        weights = np.where(distances >= 2, np.float32(0), np.where(distances >= 1, far, near))
     weights[(places < 0) | (places >= length)] = 0
     weights /= weights.sum(axis=1, keepdims=True)
     return np.clip(places, 0, length - 1), weights
-
-
-def cubic_weights(distances: np.ndarray) -> np.ndarray:
-    """Weights of Keys' cubic convolution with a = -0.5, by distance in elements."""
-    near = ((1.5 * distances - 2.5) * distances) * distances + 1
-    far = ((-0.5 * distances + 2.5) * distances - 4) * distances + 2
-    return np.where(distances >= 2, np.float32(0), np.where(distances >= 1, far, near))

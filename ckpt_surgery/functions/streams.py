@@ -52,11 +52,11 @@ class Folded(Pass, Generic[T]):
         self,
         value: Callable[[np.ndarray], T],
         join: Callable[[T, T], T],
-        result: Callable[[T | None], np.ndarray],
+        result: Callable[[T | None], Pass | np.ndarray],
     ):
         """`value` is that of a block's elements, and `join` that of two runs of blocks.
 
-        `result` is given the value of all blocks, or None where there are no elements.
+        `result` is given the value of all blocks, or None where there are no elements; it may be a pass.
         """
         self._value, self._join, self._result = value, join, result
         self._found: dict[int, T] = {}
@@ -68,7 +68,7 @@ class Folded(Pass, Generic[T]):
     def note(self, number: int, seen: T) -> None:
         self._found[number] = seen
 
-    def finish(self) -> np.ndarray:
+    def finish(self) -> Pass | np.ndarray:
         ordered = [self._found[number] for number in sorted(self._found)]
         with np.errstate(all="ignore"):
             return self._result(functools.reduce(self._join, ordered) if ordered else None)

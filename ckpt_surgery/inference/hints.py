@@ -118,7 +118,7 @@ def _unsuited(loaded: LoadedRecipe, document: Mapping[str, Any]) -> Iterator[Pro
         if name not in FIELDS or (name == "unmatched" and document[name] != "error"):
             message = f"hints are one pass of `match` rules, and `{name}` is not part of them"
             hint = "Leave it out, and write it into the draft: all that no hint says is inferred."
-            yield Problem(message, loaded.key_place((name,)), hint, Code.FIELDS_DISAGREE)
+            yield Problem(message, loaded.document.key_place((name,)), hint, Code.FIELDS_DISAGREE)
     for number, rule in enumerate(document.get("rules") or ()):
         for kind in {"fill", "add"} & rule.keys():
             message = f"hints are `match` rules: `{kind}` says nothing about leaves of the source"

@@ -9,7 +9,7 @@ from typing import Any
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.history import CONFIG, history_entry
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.merging.configs import DTYPES, INNER, LAYERS, PER_LAYER
+from ckpt_surgery.merging.recipes import DTYPES, INNER, LAYERS, PER_LAYER
 from ckpt_surgery.planner.plan import Plan
 
 _EMBEDDING = re.compile(r"(?:.+\.)?(?:embed_tokens|wte|word_embeddings|shared)\.weight")

@@ -138,7 +138,10 @@ class HookSet:
         A function that `in_expressions` marks gets lazy arrays, as those of the package do. Raises
         FunctionError if there is no such function, or if its result has no known shape and dtype.
         """
-        function = self.function(name)
+        if name not in self.functions:
+            guess = did_you_mean(name, (n for n in self.functions if not n.startswith(INFER)))
+            raise FunctionError(f"{self.name} has no function `{name}`{guess}", code=Code.HOOKS)
+        function = self.functions[name]
         if expression_name(function):
             if key := signature_of(function).leaf_key:
                 raise FunctionError(f"{self.label(name)} has a parameter `{key}`, which no hook is given")
@@ -153,13 +156,6 @@ class HookSet:
             return _constant(name, self.called(name, _filled(template, ())))
         given = function if self.of_program else None
         return apply(HookCall(self, name, template, result.shape, result.dtype, given), *inputs)
-
-    def function(self, name: str) -> HookFunction:
-        """The function of this name. Raises FunctionError if there is none."""
-        if name not in self.functions:
-            guess = did_you_mean(name, (n for n in self.functions if not n.startswith(INFER)))
-            raise FunctionError(f"{self.name} has no function `{name}`{guess}", code=Code.HOOKS)
-        return self.functions[name]
 
     def called(
         self,
@@ -218,7 +214,9 @@ class HookFunctions(HookSet):
                 raise UsageError(f"the hook `{name}` is not a function, but {abridged(function)}")
         self.name = self.file = "(hooks)"
         self.functions = dict(functions)
-        self.sha256 = _digest(functions)
+        # The same in every process that runs the same program. What functions refer to is not looked at.
+        codes = [(name, _described(getattr(functions[name], "__code__", None))) for name in sorted(functions)]
+        self.sha256 = hashlib.sha256(repr(codes).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @contextmanager
@@ -292,15 +290,6 @@ def _made_of(hook: Any) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
     return function
-
-
-def _digest(functions: Mapping[str, HookFunction]) -> str:
-    """A digest of the names and the code, the same in every process that runs the same program.
-
-    Equal digests do not prove that the functions do the same: what they refer to is not looked at.
-    """
-    codes = [(name, _described(getattr(functions[name], "__code__", None))) for name in sorted(functions)]
-    return hashlib.sha256(repr(codes).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _described(value: Any) -> Any:

@@ -7,12 +7,14 @@ import copy
 import enum
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
 from ckpt_surgery.core.errors import Code, FunctionError, Place, PlanError, Problem, RecipeError, UsageError
 from ckpt_surgery.core.keys import natural_order
@@ -34,6 +36,7 @@ from ckpt_surgery.language.expressions.scope import (
 from ckpt_surgery.language.files import read_text, refuse_other_documents
 from ckpt_surgery.language.hooks import HookSet
 from ckpt_surgery.language.packaged import recipe_path
+from ckpt_surgery.language.schema.field_types import constant
 from ckpt_surgery.language.schema.fields import Param, Recipe
 from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument
@@ -84,21 +87,18 @@ def resolved(name: str, param: Param, given: Mapping[str, Constant], config: Con
     if name in given:
         return ParamValue(name, given[name], ParamSource.SET)
     for path in param.config:
-        if (entry := config.value_at(path)) is not None:
-            value = _typed(name, entry[0], param.default, f"`{path}` in {entry[1]}")
-            return ParamValue(name, value, ParamSource.CONFIG, path, entry[1])
+        if (entry := config.value_at(path)) is None:
+            continue
+        value, file = bounded(entry[0]), entry[1]
+        if isinstance(param.default, float) and type(value) is int:
+            value = float(value)
+        if type(value) is not type(param.default):
+            hint = f'Set the value yourself: `set={{"{name}": VALUE}}`.'
+            message = f"`{path}` in {file} is {described(value)}, not {type_name(param.default)}"
+            raise FunctionError(message, hint=hint, code=Code.PARAM)
+        return ParamValue(name, value, ParamSource.CONFIG, path, file)
     note = config.without(param.config) if param.config else None
     return ParamValue(name, param.default, ParamSource.DEFAULT, None, note)
-
-
-def _typed(name: str, value: Any, default: Constant, where: str) -> Constant:
-    if isinstance(default, float) and type(value) is int:
-        return float(bounded(value))
-    if type(value) is not type(default):
-        hint = f'Set the value yourself: `set={{"{name}": VALUE}}`.'
-        message = f"{where} is {described(value)}, not {type_name(default)}"
-        raise FunctionError(message, hint=hint, code=Code.PARAM)
-    return bounded(value)  # type: ignore[no-any-return]
 
 
 def unsaid(values: Iterable[ParamValue]) -> list[str]:
@@ -242,10 +242,6 @@ class LoadedRecipe(Represented):
         """The place of a field, or of characters of its text (by the offsets of an ExpressionError)."""
         return self.document.place(path, start, end)
 
-    def key_place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
-        """The place of a field's name, or of characters of it: in a mapping `to`, templates are keys."""
-        return self.document.key_place(path, start, end)
-
 
 def load_recipe(
     path: str | Path, overrides: Sequence[str] = (), check: Check = lambda recipe: ()
@@ -272,7 +268,7 @@ def parse_recipe(
     `hooks` are functions that the caller gives: expressions call them without a line `hooks:`. `rules` is
     None for a text that somebody wrote; see `YamlDocument`.
     """
-    document = text if isinstance(text, YamlDocument) else _document_of(text, path, rules)
+    document = text if isinstance(text, YamlDocument) else parse_document(text, path, rules)
     refuse_other_documents(document.value, path)
     recipe = _valid(document, check, {}, hooks is not None)
     given = overridden(recipe.params, overrides)
@@ -280,20 +276,6 @@ def parse_recipe(
         recipe = _valid(document, check, given, hooks is not None)
     digest = hashlib.sha256(document.text.encode("utf-8", "surrogatepass")).hexdigest()
     return LoadedRecipe(path, recipe, document, digest, given, hooks=hooks, set_texts=tuple(overrides))
-
-
-def _document_of(text: str, path: str, rules: Mapping[DocumentPath, str] | None) -> YamlDocument:
-    """The document of a text; with `rules` the text stands for data, and its problems have no lines."""
-    try:
-        document = parse_document(text, path)
-    except RecipeError as error:
-        if rules is None:
-            raise
-        raise RecipeError(*(replace(problem, place=None) for problem in error.problems)) from None
-    if rules is None:
-        return document
-    problems = tuple(replace(problem, place=None) for problem in document.problems)
-    return replace(document, rules=rules, problems=problems)
 
 
 def _valid(document: YamlDocument, check: Check, given: Mapping[str, Constant], with_hooks: bool) -> Recipe:
@@ -349,10 +331,9 @@ def _defaults(params: Any) -> Mapping[str, Constant | None]:
     defaults: dict[str, Constant | None] = {}
     for name, param in params.items() if isinstance(params, dict) else ():
         whole = param if isinstance(param, dict) else {"default": param}
-        value = whole.get("default")
-        items: list[Any] = value if isinstance(value, list) else [value]
-        fits = all(isinstance(item, str | int | float) for item in items)
-        default: Constant = (tuple(items) if isinstance(value, list) else items[0]) if fits else ""
+        default: Constant = ""
+        with suppress(PydanticCustomError):
+            default = constant(whole.get("default"))
         defaults[str(name)] = None if whole.get("config") else default
     return defaults
 

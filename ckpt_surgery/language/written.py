@@ -90,35 +90,24 @@ def _parts(value: Any, where: DocumentPath) -> Iterator[tuple[DocumentPath, Any]
 
 def _written(value: Any, indent: str, where: str) -> str:
     if isinstance(value, Mapping):
-        members = [
-            f"{_name(name, where)}: {_written(item, indent + INDENT, f'{where}.{name}'.lstrip('.'))}"
-            for name, item in value.items()
-        ]
-        return _bracketed("{}", members, indent)
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        items = (_written(item, indent + INDENT, f"{where}[{i}]") for i, item in enumerate(value))
-        return _bracketed("[]", list(items), indent)
-    if value is None or isinstance(value, str | bool | int | float):
+        members = []
+        for name, item in value.items():
+            if not isinstance(name, str | int) or isinstance(name, bool):
+                inside = f" in `{where}`" if where else ""
+                key = f"the key {abridged(name)}{inside}"
+                raise UsageError(f"the recipe has {key}: keys are texts or integers")
+            written = _written(item, indent + INDENT, f"{where}.{name}".lstrip("."))
+            members.append(f"{json.dumps(name, ensure_ascii=False)}: {written}")
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        members = [_written(item, indent + INDENT, f"{where}[{i}]") for i, item in enumerate(value)]
+    elif value is None or isinstance(value, str | bool | int | float):
         return json.dumps(value, ensure_ascii=False)
-    what = f"{abridged(value)}, of type {type(value).__name__}"
-    raise UsageError(
-        f"the recipe's `{where}` is {what}, which no recipe can hold",
-        hint="A recipe consists of mappings, lists, texts, numbers, true, false and nothing.",
-    )
-
-
-def _name(name: Any, where: str) -> str:
-    if not isinstance(name, str | int) or isinstance(name, bool):
-        inside = f" in `{where}`" if where else ""
-        raise UsageError(f"the recipe has the key {abridged(name)}{inside}: keys are texts or integers")
-    return json.dumps(name, ensure_ascii=False)
-
-
-def _bracketed(brackets: str, members: Sequence[str], indent: str) -> str:
-    if not members:
-        return brackets
-    lines = ",\n".join(f"{indent}{INDENT}{member}" for member in members)
-    return f"{brackets[0]}\n{lines}\n{indent}{brackets[1]}"
+    else:
+        what = f"{abridged(value)}, of type {type(value).__name__}"
+        hint = "A recipe consists of mappings, lists, texts, numbers, true, false and nothing."
+        raise UsageError(f"the recipe's `{where}` is {what}, which no recipe can hold", hint=hint)
+    lines = ",".join(f"\n{indent}{INDENT}{member}" for member in members) + f"\n{indent}" * bool(members)
+    return f"{{{lines}}}" if isinstance(value, Mapping) else f"[{lines}]"
 
 
 FORMS = (

@@ -19,7 +19,7 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.functions.arrays import Read
-from ckpt_surgery.graph.checked import Evaluator
+from ckpt_surgery.graph.evaluating import Evaluator
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.live.computing import ComputedLeaf, Computing, Filling
 from ckpt_surgery.live.encoder import values_read

@@ -17,8 +17,8 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.tiles import copy_into
 from ckpt_surgery.functions.arrays import Node
-from ckpt_surgery.graph.checked import Evaluator
-from ckpt_surgery.graph.costs import decoded_bytes, needed
+from ckpt_surgery.graph.evaluating import Evaluator
+from ckpt_surgery.graph.walks import decoded_bytes, needed
 from ckpt_surgery.live.results import RestoredLeaf
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.plan import Step, at_step

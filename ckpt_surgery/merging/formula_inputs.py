@@ -6,7 +6,6 @@ Tensors with equal inputs share a rule.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import kind
@@ -16,8 +15,16 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.checks.findings import Finding
 from ckpt_surgery.language.yaml.document import DocumentPath
-from ckpt_surgery.merging.methods import METHODS, Base, Parameter
-from ckpt_surgery.merging.models import Converted, MergeConfig, Setting, Slice, SlicePart, slices_of
+from ckpt_surgery.merging.models import (
+    METHODS,
+    Converted,
+    MergeConfig,
+    Parameter,
+    Setting,
+    Slice,
+    SlicePart,
+    slices_of,
+)
 from ckpt_surgery.merging.reading import LoadedConfig
 
 STACK_NAMES = ("layers", "layer", "h", "blocks", "block")
@@ -25,6 +32,7 @@ STACK_NAMES = ("layers", "layer", "h", "blocks", "block")
 _LAYER = re.compile(
     rf"(?P<stack>(?:[^.\d][^.]*\.)*?(?:{'|'.join(STACK_NAMES)}))\.(?P<layer>\d+)\.(?P<rest>.+)"
 )
+"""A name of a tensor that is in a layer: `model.layers`, the layer's number, `mlp.up_proj.weight`."""
 _FIRST = ("emb", "wte", "wpe", "shared")
 """Parts of the names of what stands before the layers: embeddings do, norms and heads do not."""
 _HEAD = "embed_out"
@@ -33,30 +41,17 @@ BUFFERS = ("inv_freq", "position_ids", "masked_bias")
 """Last components of what is computed from the config. Some versions of a model save it, others do not."""
 
 
-class LayerName(NamedTuple):
-    """A name of a tensor that is in a layer: `model.layers`, the layer's number, `mlp.up_proj.weight`."""
-
-    stack: str
-    number: int
-    rest: str
-
-    def at(self, number: int) -> str:
-        """The name of the same tensor of another layer."""
-        return f"{self.stack}.{number}.{self.rest}"
-
-
-def layer_name(name: str) -> LayerName | None:
-    """The parts of a name; None where the tensor is in no layer."""
-    match = _LAYER.fullmatch(name)
-    return None if match is None else LayerName(match["stack"], int(match["layer"]), match["rest"])
-
-
 def layer_counts(names: Iterable[str]) -> Mapping[str, int]:
     """The number of layers of each stack: one more than the largest number of a layer."""
     counts: dict[str, int] = {}
-    for layer in filter(None, map(layer_name, names)):
-        counts[layer.stack] = max(counts.get(layer.stack, 0), layer.number + 1)
+    for layer in filter(None, map(_LAYER.fullmatch, names)):
+        counts[layer["stack"]] = max(counts.get(layer["stack"], 0), int(layer["layer"]) + 1)
     return counts
+
+
+def _at(layer: re.Match[str], number: int) -> str:
+    """The name of the same tensor of another layer."""
+    return f"{layer['stack']}.{number}.{layer['rest']}"
 
 
 Listings = Mapping[str, Mapping[str, Leaf]]
@@ -92,25 +87,25 @@ def outputs_of(slices: Sequence[Slice], listings: Listings) -> list[MergedTensor
         counts = layer_counts(name for names in models for name in names)
         for part, names in zip(slice.parts, models, strict=True):
             for name in names:
-                layer = layer_name(name)
+                layer = _LAYER.fullmatch(name)
                 if layer is None:
                     is_before = any(part in name for part in _FIRST) and _HEAD not in name
                     if slice is (slices[0] if is_before else slices[-1]):
                         tensors[name] = MergedTensor(name, slice, (name,) * len(models))
                     continue
-                count, index = slice.parts[0].layers or counts[layer.stack], layer.number - part.first
+                count = slice.parts[0].layers or counts[layer["stack"]]
+                index = int(layer["layer"]) - part.first
                 if 0 <= index < count:
-                    key, t = layer.at(slice.begin + index), index / (count - 1) if count > 1 else 1.0
-                    its = tuple(layer.at(other.first + index) for other in slice.parts)
+                    key, t = _at(layer, slice.begin + index), index / (count - 1) if count > 1 else 1.0
+                    its = tuple(_at(layer, other.first + index) for other in slice.parts)
                     tensors[key] = MergedTensor(key, slice, its, t, True)
-    return [
-        tensor
-        for _, tensor in sorted(tensors.items())
-        if tensor.name.rpartition(".")[2] not in BUFFERS
-        or all(
-            name in listings[part.model] for part, name in zip(tensor.slice.parts, tensor.names, strict=True)
-        )
-    ]
+
+    def counts_as_tensor(tensor: MergedTensor) -> bool:
+        pairs = zip(tensor.slice.parts, tensor.names, strict=True)
+        is_buffer = tensor.name.rpartition(".")[2] in BUFFERS
+        return not is_buffer or all(name in listings[part.model] for part, name in pairs)
+
+    return [tensors[name] for name in sorted(tensors) if counts_as_tensor(tensors[name])]
 
 
 LACKING = (
@@ -126,10 +121,12 @@ Values = tuple[tuple[str, Converted], ...]
 """Parameters by name, in the order of the method."""
 
 
+@dataclass(frozen=True)
 class _Valued:
-    """Has values of parameters."""
-
+    dtype: str
+    """Dtype of the model's tensor, or of the result."""
     values: Values
+    """Parameters of the model, or those that all models share."""
 
     def value(self, name: str) -> float:
         """The value of a parameter; also true or false."""
@@ -144,8 +141,6 @@ class ModelInputs(_Valued):
     """Name of the source in the recipe."""
     offset: int
     """Number of a layer of the model less that of the result."""
-    dtype: str
-    values: Values
 
 
 @dataclass(frozen=True)
@@ -156,12 +151,8 @@ class FormulaInputs(_Valued):
     """Name of the method, or COPY."""
     models: tuple[ModelInputs, ...]
     """One for each model; the base is not among them where the method sets it apart."""
-    base: ModelInputs | None
+    base: ModelInputs | None = None
     """The base, where the method sets it apart."""
-    values: Values
-    """Parameters that all models share."""
-    dtype: str
-    """Dtype of the result."""
     scalar: bool = False
     """True if the tensors have no axes. Formulas see them as vectors of one element."""
 
@@ -211,9 +202,9 @@ class _Join:
         spec, source = specs[slice.reference], self.sources[slice.reference.model]
         dtype = config.out_dtype or config.dtype or spec.dtype.name
         if kind(spec.dtype) != "f" or not spec.size:
-            own = ModelInputs(source, tensor.offset(slice.reference), spec.dtype.name, ())
-            return FormulaInputs(COPY, (own,), None, (), dtype if kind(spec.dtype) == "f" else own.dtype)
-        base = None if self.method.base is Base.IGNORED else slice.base
+            own = ModelInputs(spec.dtype.name, (), source, tensor.offset(slice.reference))
+            return FormulaInputs(dtype if kind(spec.dtype) == "f" else own.dtype, (), COPY, (own,))
+        base = None if self.method.base == "ignored" else slice.base
         scopes = (slice.parameters, config.parameters)
         shared = self._values(self.method.shared, scopes, tensor, tensor.name, slice.path or slice.listed)
         models: dict[str | None, ModelInputs] = {}
@@ -221,11 +212,9 @@ class _Join:
             wanted = self.method.of_model(part.model == base)
             values = self._values(wanted, (part.parameters, *scopes), tensor, name, part.path)
             source, offset = self.sources[part.model], tensor.offset(part)
-            models[part.model] = ModelInputs(source, offset, specs[part].dtype.name, values)
-        apart = models.pop(base, None)
-        return FormulaInputs(
-            config.merge_method, tuple(models.values()), apart, shared, dtype, not spec.shape
-        )
+            models[part.model] = ModelInputs(specs[part].dtype.name, values, source, offset)
+        apart, method = models.pop(base, None), config.merge_method
+        return FormulaInputs(dtype, shared, method, tuple(models.values()), apart, not spec.shape)
 
     def _specs(self, tensor: MergedTensor) -> Mapping[SlicePart, ArraySpec] | None:
         """The tensor's shape and dtype in each model; None where it is missing in one, or another there."""
@@ -246,11 +235,9 @@ class _Join:
         others = [part for part in parts if specs[part].shape != shape]
         for part in others:
             its = specs[part].shape
-            message = (
-                f"`{names[part]}` has the shape {list(its)} in `{shown(part.model)}`, "
-                f"and {list(shape)} in `{shown(parts[0].model)}`"
-            )
-            vocabulary = shape[1:] == its[1:] and layer_name(tensor.name) is None
+            message = f"`{names[part]}` has the shape {list(its)} in `{shown(part.model)}`, "
+            message += f"and {list(shape)} in `{shown(parts[0].model)}`"
+            vocabulary = shape[1:] == its[1:] and not tensor.in_layer
             self.misfits.append(Finding(part.path, message, hint=VOCABULARY if vocabulary else None))
         return None if others else specs
 
@@ -302,54 +289,3 @@ def _missing_layers(slice: Slice, listings: Listings) -> Iterator[Finding]:
             last = f"layers 0 to {have - 1}" if have else "no layers by the names of its tensors"
             message = f"layer {stop - 1} does not exist: `{shown(part.model)}` has {last}"
             yield Finding((*part.path, "layer_range"), message, code=Code.WRONG_VALUE)
-
-
-RESULT = "result"
-"""Name of the last value of a formula."""
-BASE = "b"
-"""Name of the base's tensor."""
-
-Formula = Mapping[str, str]
-"""Expressions by the name of the value. Each sees the tensors, and the values before it; RESULT is last."""
-
-AT_ONCE = 16
-"""Terms of a sum that are added one after the other: longer sums are sums of sums."""
-
-
-def numbered(inputs: FormulaInputs) -> range:
-    """The numbers of the models: the tensor of the first is `m1`."""
-    return range(1, len(inputs.models) + 1)
-
-
-def counted(inputs: FormulaInputs) -> dict[int, float]:
-    """The weights of models by their number, without those that count for nothing: they are not read."""
-    weights = (model.value("weight") for model in inputs.models)
-    return {i: weight for i, weight in enumerate(weights, 1) if weight != 0}
-
-
-def each(numbers: Iterable[int], name: str, text: str) -> dict[str, str]:
-    """A value for each number, which stands for `{}` in its name and its expression."""
-    return {name.format(i): text.format(i) for i in numbers}
-
-
-def weighted(weights: Mapping[int, float], text: str) -> str:
-    """The sum of an expression of each model, times the model's weight. Its number stands for `{}`."""
-    return added([product(weight, text.format(i)) for i, weight in weights.items()])
-
-
-def product(factor: float, text: str) -> str:
-    return text if factor == 1 else f"{factor!r} * {text}"
-
-
-def over(text: str, divisor: float) -> str:
-    return text if divisor == 1 else f"{text} / {divisor!r}"
-
-
-def added(texts: Sequence[str]) -> str:
-    """The sum of expressions."""
-    if len(texts) <= AT_ONCE:
-        return texts[0] if len(texts) == 1 else f"({' + '.join(texts)})"
-    while len(texts) > 1:
-        groups = (texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE))
-        texts = [group[0] if len(group) == 1 else f"sum([{', '.join(group)}])" for group in groups]
-    return texts[0]

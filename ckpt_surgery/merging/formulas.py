@@ -10,24 +10,61 @@ that it cites. Those with sparsified differences from the base: TIES (Yadav et a
 that start from them: Model Stock (Jang et al. 2024), RAM, NearSwap and Arcee Fusion.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.merging.formula_inputs import (
-    BASE,
-    COPY,
-    RESULT,
-    Formula,
-    FormulaInputs,
-    ModelInputs,
-    added,
-    counted,
-    each,
-    numbered,
-    over,
-    product,
-    weighted,
-)
+from ckpt_surgery.merging.formula_inputs import COPY, FormulaInputs, ModelInputs
+
+RESULT = "result"
+"""Name of the last value of a formula."""
+BASE = "b"
+"""Name of the base's tensor."""
+
+Formula = Mapping[str, str]
+"""Expressions by the name of the value. Each sees the tensors, and the values before it; RESULT is last."""
+
+AT_ONCE = 16
+"""Terms of a sum that are added one after the other: longer sums are sums of sums."""
+
+
+def numbered(inputs: FormulaInputs) -> range:
+    """The numbers of the models: the tensor of the first is `m1`."""
+    return range(1, len(inputs.models) + 1)
+
+
+def counted(inputs: FormulaInputs) -> dict[int, float]:
+    """The weights of models by their number, without those that count for nothing: they are not read."""
+    weights = (model.value("weight") for model in inputs.models)
+    return {i: weight for i, weight in enumerate(weights, 1) if weight != 0}
+
+
+def each(numbers: Iterable[int], name: str, text: str) -> dict[str, str]:
+    """A value for each number, which stands for `{}` in its name and its expression."""
+    return {name.format(i): text.format(i) for i in numbers}
+
+
+def weighted(weights: Mapping[int, float], text: str) -> str:
+    """The sum of an expression of each model, times the model's weight. Its number stands for `{}`."""
+    return added([product(weight, text.format(i)) for i, weight in weights.items()])
+
+
+def product(factor: float, text: str) -> str:
+    return text if factor == 1 else f"{factor!r} * {text}"
+
+
+def over(text: str, divisor: float) -> str:
+    return text if divisor == 1 else f"{text} / {divisor!r}"
+
+
+def added(texts: Sequence[str]) -> str:
+    """The sum of expressions."""
+    if len(texts) <= AT_ONCE:
+        return texts[0] if len(texts) == 1 else f"({' + '.join(texts)})"
+    while len(texts) > 1:
+        groups = (texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE))
+        texts = [group[0] if len(group) == 1 else f"sum([{', '.join(group)}])" for group in groups]
+    return texts[0]
+
 
 LEAST_NORM = 1e-7
 """Differences that are smaller altogether are not brought back to their former size."""
@@ -45,9 +82,6 @@ def _scaled(inputs: FormulaInputs, text: str) -> str:
     """A sum of weighted differences as it is added to the base: divided by the weights' sum, times lambda."""
     total = sum(model.value("weight") for model in inputs.models) if inputs.value("normalize") else 1.0
     return product(inputs.value("lambda"), over(text, total if abs(total) >= 1e-8 else 1.0))
-
-
-# --- sparsified -------------------------------------------------------------------------------------------
 
 
 def sparsified(inputs: FormulaInputs, seed: int) -> Formula:
@@ -113,9 +147,6 @@ def _shares(model: ModelInputs, x: str) -> str:
     length = f"{x}.shape[{axis}]"
     ranks = f"cast(ranks(abs({x}), {axis}), 'float32')"
     return f"{density - epsilon!r} + {ranks} / ({length} - 1 if {length} > 1 else 1) * 2.0 * {epsilon!r}"
-
-
-# --- others -----------------------------------------------------------------------------------------------
 
 
 def nearswap(inputs: FormulaInputs) -> Formula:

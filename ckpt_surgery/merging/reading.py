@@ -15,8 +15,16 @@ from ckpt_surgery.language.files import read_text, refuse_recipe
 from ckpt_surgery.language.loading import in_order, located
 from ckpt_surgery.language.yaml.document import DocumentPath, YamlDocument
 from ckpt_surgery.language.yaml.parsing import parse_document
-from ckpt_surgery.merging.methods import METHODS, PARAMETERS, Base, Method, Parameter
-from ckpt_surgery.merging.models import BASE_PATH, MergeConfig, Setting, Slice, slices_of
+from ckpt_surgery.merging.models import (
+    BASE_PATH,
+    METHODS,
+    PARAMETERS,
+    MergeConfig,
+    Method,
+    Setting,
+    Slice,
+    slices_of,
+)
 
 LORA = "+"
 """Stands between a model and an adapter in mergekit's names of models."""
@@ -67,7 +75,7 @@ def _wrong_setting(
     elif method is not None and name in method.by_name:
         parameter = method.by_name[name]
         wanted = {bool: "true or false", int: "an integer"}.get(parameter.kind, "a number")
-        for value in (value for case in setting.cases for value in case.values):
+        for value in (value for _, values in setting.cases for value in values):
             try:
                 parameter.convert(value)
             except (ValueError, OverflowError):
@@ -80,22 +88,22 @@ def _misfits(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Find
     names, called = [part.model for part in slice.parts], config.merge_method
     has_base, twice = slice.base in names, [name for name, count in Counter(names).items() if count > 1]
     least, most = method.least, method.most
-    if method.base is Base.OPTIONAL and has_base:
+    if method.base == "optional" and has_base:
         least += 1
-    elif method.base is Base.OPTIONAL and most is not None:
+    elif method.base == "optional" and most is not None:
         most -= 1
-    if method.base is not Base.IGNORED and slice.base is not None and not has_base:
+    if method.base != "ignored" and slice.base is not None and not has_base:
         message = f"the base model `{shown(slice.base)}` is not among the sources of the slice"
         yield Finding(slice.listed, message, hint="Add it, with its `layer_range`.")
     elif twice:
         for name in twice:
             yield Finding(slice.listed, f"the model `{shown(name)}` is there twice", code=Code.WRONG_VALUE)
-    elif method.base is Base.REQUIRED and not has_base:
+    elif method.base == "required" and not has_base:
         message = f"`base_model` is missing, which `{called}` needs"
         yield Finding(("merge_method",), message, code=Code.MISSING_FIELD)
     elif len(names) < least or (most is not None and len(names) > most):
         wanted = number_of(least, "model") if least == most else f"{least} or more models"
-        with_base = ", the base included" if has_base and method.base is not Base.IGNORED else ""
+        with_base = ", the base included" if has_base and method.base != "ignored" else ""
         message = f"`{called}` takes {wanted}{with_base}; there are {len(names)}"
         yield Finding(slice.listed, message, code=Code.WRONG_VALUE)
     layers = slice.parts[0].layers
@@ -107,22 +115,16 @@ def _misfits(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Find
 
 def _missing(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Finding]:
     """Parameters that a model or all models need, and that no scope gives."""
-    shared = (slice.parameters, config.parameters)
+    given = {*slice.parameters, *config.parameters}
+    places = [(slice.path, method.shared, given, "")]
     for part in slice.parts:
-        for parameter in method.of_model(part.model == slice.base):
-            if _is_missing(parameter, (part.parameters, *shared)):
-                message = f"the parameter `{parameter.name}` is missing for this model"
-                hint = f"Write `parameters: {{{parameter.name}: …}}` with the model, or for all of them."
-                yield Finding(part.path, message, hint=hint, code=Code.MISSING_FIELD)
-    for parameter in method.shared:
-        if _is_missing(parameter, shared):
-            message = f"the parameter `{parameter.name}` is missing"
-            hint = f"Write `parameters: {{{parameter.name}: …}}`."
-            yield Finding(slice.path, message, hint=hint, code=Code.MISSING_FIELD)
-
-
-def _is_missing(parameter: Parameter, scopes: Iterable[Mapping[str, Setting]]) -> bool:
-    return parameter.default is None and all(parameter.name not in scope for scope in scopes)
+        parameters = method.of_model(part.model == slice.base)
+        places.append((part.path, parameters, given.union(part.parameters), " for this model"))
+    for path, parameters, names, of_model in places:
+        for name in (p.name for p in parameters if p.default is None and p.name not in names):
+            message = f"the parameter `{name}` is missing{of_model}"
+            hint = f"Write `parameters: {{{name}: …}}`."
+            yield Finding(path, message, hint=hint, code=Code.MISSING_FIELD)
 
 
 def ignored(config: MergeConfig) -> Iterator[str]:
@@ -191,20 +193,14 @@ def _parsed(value: Mapping[str | int, Any]) -> tuple[MergeConfig | None, list[Fi
     try:
         return MergeConfig.model_validate(value), []
     except ValidationError as error:
-        flaws = [_flaw(details, value) for details in error.errors(include_url=False)]
+        flaws = [field_finding(details, value, MergeConfig) for details in error.errors(include_url=False)]
+    for number, finding in enumerate(flaws):
+        if finding.code is Code.UNKNOWN_FIELD and (name := str(finding.path[-1])) in OUTSIDE:
+            message = f"`{name}` is a field of mergekit that `merge` does not take"
+            flaws[number] = replace(finding, message=message, hint=OUTSIDE[name])
     if any(finding.code is not Code.UNKNOWN_FIELD for finding in flaws):
         return None, flaws
     known = copy.deepcopy(dict(value))
     for finding in flaws:
         prune(known, finding.path)
     return MergeConfig.model_validate(known), flaws
-
-
-def _flaw(details: Mapping[str, Any], value: Mapping[str | int, Any]) -> Finding:
-    """The finding for an error of pydantic, which says of a field of mergekit what to do instead."""
-    finding = field_finding(details, value, MergeConfig)
-    name = str(finding.path[-1]) if finding.path else ""
-    if finding.code is not Code.UNKNOWN_FIELD or name not in OUTSIDE:
-        return finding
-    message = f"`{name}` is a field of mergekit that `merge` does not take"
-    return replace(finding, message=message, hint=OUTSIDE[name])

@@ -1,4 +1,4 @@
-"""A merge as a recipe: a rule makes all tensors with equal inputs whose names are a family.
+"""A merge as a recipe, whose rules each make a family of tensors with equal inputs; and its `config.json`.
 
 So a recipe has tens of rules where a model has tens of thousands of tensors.
 """
@@ -13,17 +13,9 @@ from typing import Any
 from ckpt_surgery.core.errors import FunctionError, PlanError
 from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.language.checks.findings import Finding
-from ckpt_surgery.merging.formula_inputs import (
-    BASE,
-    RESULT,
-    Formula,
-    FormulaInputs,
-    Listings,
-    ModelInputs,
-    inputs_by_formula,
-)
-from ckpt_surgery.merging.formulas import formula
-from ckpt_surgery.merging.models import models_of
+from ckpt_surgery.merging.formula_inputs import FormulaInputs, Listings, ModelInputs, inputs_by_formula
+from ckpt_surgery.merging.formulas import BASE, RESULT, Formula, formula
+from ckpt_surgery.merging.models import MergeConfig, models_of
 from ckpt_surgery.merging.reading import LoadedConfig
 
 VARIABLES = "ijklmn"
@@ -122,7 +114,16 @@ def merge_recipe(loaded: LoadedConfig, listings: Listings, seed: int = 0) -> dic
     """
     names = source_names(loaded)
     groups = inputs_by_formula(loaded, listings, names)
-    formulas = _formulas(loaded, groups, seed)
+    formulas: dict[FormulaInputs, Formula] = {}
+    findings: list[Finding] = []
+    for inputs, keys in groups.items():
+        try:
+            formulas[inputs] = formula(inputs, seed)
+        except FunctionError as error:
+            texts = ((f"{few_keys(keys)}: {problem.message}", problem.hint) for problem in error.problems)
+            findings += [Finding(("merge_method",), message, hint=hint) for message, hint in texts]
+    if findings:
+        raise PlanError(*loaded.problems(findings))
     tails: dict[tuple[str, ...], str] = {}
     rules = [
         _rule(inputs, formulas[inputs], family, tails.setdefault(family.tails, f"t{len(tails)}"))
@@ -146,23 +147,6 @@ def source_names(loaded: LoadedConfig) -> Mapping[str, str]:
         model: "base" if has_base and i == 0 else f"model_{i + (not has_base)}"
         for i, model in enumerate(models_of(loaded.config))
     }
-
-
-def _formulas(
-    loaded: LoadedConfig, groups: Mapping[FormulaInputs, Sequence[str]], seed: int
-) -> Mapping[FormulaInputs, Formula]:
-    formulas: dict[FormulaInputs, Formula] = {}
-    findings: list[Finding] = []
-    for inputs, names in groups.items():
-        try:
-            formulas[inputs] = formula(inputs, seed)
-        except FunctionError as error:
-            for problem in error.problems:
-                message = f"{few_keys(names)}: {problem.message}"
-                findings.append(Finding(("merge_method",), message, hint=problem.hint))
-    if findings:
-        raise PlanError(*loaded.problems(findings))
-    return formulas
 
 
 def _rule(inputs: FormulaInputs, formula: Formula, family: Family, tails: str) -> dict[str, Any]:
@@ -196,3 +180,40 @@ def _shaped(text: str, inputs: FormulaInputs, shape: str) -> str:
 
 def _cast(text: str, dtype: str, wanted: str) -> str:
     return text if dtype == wanted else f"cast({text}, '{wanted}')"
+
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+"""Names under which configs have the number of layers."""
+DTYPES = ("torch_dtype", "dtype")
+"""Names under which configs have the dtype: the second since version 5 of transformers."""
+INNER = "text_config"
+"""Places of the language model's entries in configs of models with several towers."""
+PER_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers")
+"""Lists with an entry for each layer."""
+
+
+def config_changes(config: MergeConfig, base: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+    """New values of entries by their path. `base`: the config of the base, or else of the first model."""
+    changes: dict[tuple[str, ...], Any] = {}
+    dtype = config.out_dtype or config.dtype
+    if dtype is not None:
+        places = [(*path, name) for path, holder in _holders(base) for name in DTYPES if name in holder]
+        changes |= dict.fromkeys(places or [DTYPES[:1]], dtype)
+    if config.slices is not None:
+        # For each layer of the result, the layer of the slice's first source.
+        layers = [layer for slice in config.slices for layer in range(*slice.sources[0].layer_range)]
+        for path, holder in _holders(base):
+            for name in [name for name in LAYERS if isinstance(holder.get(name), int)][:1]:
+                changes[*path, name] = len(layers)
+                for entry in PER_LAYER:
+                    values = holder.get(entry)
+                    if isinstance(values, list) and len(values) == holder[name] and max(layers) < len(values):
+                        changes[*path, entry] = [values[layer] for layer in layers]
+    return changes
+
+
+def _holders(base: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """The mappings that describe the language model, with their paths."""
+    yield (), base
+    if isinstance(base.get(INNER), dict):
+        yield (INNER,), base[INNER]

@@ -146,7 +146,7 @@ def near_miss(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchB
             if matching.fullmatch(pattern, head):
                 return NearMiss("beginning", head, key)
         for key, ends in cuts.items():
-            part = matching.search(pattern, key)
+            part = matching.limited(pattern.search, key)
             if part is not None and part[0]:
                 tails = (key[end + 1 :] for end in ends)
                 tail = next((tail for tail in tails if matching.fullmatch(pattern, tail)), None)

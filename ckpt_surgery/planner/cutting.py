@@ -10,8 +10,15 @@ from ckpt_surgery.core.errors import Code, PlanError
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first
 from ckpt_surgery.functions.streams import block_shape, seeing_bytes
-from ckpt_surgery.graph.costs import READ_SPAN, chunk_shape_of, decoded_bytes, needed, task_bytes, working_set
-from ckpt_surgery.graph.walks import streams_of
+from ckpt_surgery.graph.walks import (
+    READ_SPAN,
+    chunk_shape_of,
+    decoded_bytes,
+    needed,
+    streams_of,
+    task_bytes,
+    working_set,
+)
 
 MAX_CHUNK = 32 << 20
 """Bytes of an output chunk at most: small enough to stream, large enough to keep files and indexes few."""

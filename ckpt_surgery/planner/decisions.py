@@ -210,7 +210,7 @@ def _check_mirrors(run: PassRun) -> None:
     for params, slots in run.pass_.mirror.items():
         where = (*run.problems.own("mirror"), params)
         slot_places = [(slot, loaded.place((*where, i))) for i, slot in enumerate(slots)]
-        for prefix, place in [(params, loaded.key_place(where)), *slot_places]:
+        for prefix, place in [(params, loaded.document.key_place(where)), *slot_places]:
             if not any(key.text.startswith(f"{prefix}/") for key in keys):
                 containers = ["/".join(key.names[:i]) for key in keys for i in range(1, len(key.names))]
                 message = f"no leaf lies under `{prefix}`{did_you_mean(prefix, dict.fromkeys(containers))}"

@@ -66,7 +66,7 @@ class Problems:
         self.failed_rules.add(rule)
         start, end = (error.start, error.end) if isinstance(error, ExpressionError) else (None, None)
         where = (*self.loaded.rule_location(self.pass_index, rule), *field)
-        place = (self.loaded.key_place if at_key else self.loaded.place)(where, start, end)
+        place = (self.loaded.document.key_place if at_key else self.loaded.place)(where, start, end)
         for problem in error.problems:
             placed = replace(problem, place=place)
             self._problems.setdefault((place, problem.message), (placed, []))[1].extend([key] if key else [])

@@ -12,7 +12,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from ckpt_surgery.core.errors import Interrupted
-from ckpt_surgery.graph.checked import Evaluator
+from ckpt_surgery.graph.evaluating import Evaluator
 from tests.support.checkpoints import restored
 from tests.support.command_line import run
 from tests.support.recipes import write_recipe

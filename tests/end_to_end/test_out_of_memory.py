@@ -9,7 +9,7 @@ import pytest
 
 from ckpt_surgery.api import inspecting
 from ckpt_surgery.cli.render import inspection as render_inspection
-from ckpt_surgery.graph.checked import Evaluator
+from ckpt_surgery.graph.evaluating import Evaluator
 from ckpt_surgery.inputs import preparing
 from ckpt_surgery.report import distances, values
 from ckpt_surgery.runs import destination

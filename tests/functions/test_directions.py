@@ -6,7 +6,7 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.directions import KarcherWeights
+from ckpt_surgery.functions.reductions import KarcherWeights
 from tests.support.evaluation import evaluate
 
 

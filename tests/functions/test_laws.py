@@ -18,7 +18,6 @@ from ckpt_surgery.core.selections import Selection, bounding_box
 from ckpt_surgery.functions.base import MARK, Function
 from ckpt_surgery.functions.contractions import Einsum, product
 from ckpt_surgery.functions.create import Arange, Full, Init, InPlaceOf
-from ckpt_surgery.functions.directions import KarcherWeights
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
 from ckpt_surgery.functions.indexing import Copies, Index, Take
 from ckpt_surgery.functions.joining import Concat, Stack
@@ -27,7 +26,7 @@ from ckpt_surgery.functions.masks import KthMagnitude, LargestMask, RandomMask, 
 from ckpt_surgery.functions.nonfinite import AllowNonfinite, may_be_nonfinite
 from ckpt_surgery.functions.operators import Binary, RequireEqual, Unary, Where
 from ckpt_surgery.functions.quantization import Quantize, Unpack
-from ckpt_surgery.functions.reductions import Extreme, ListReduction, Mean, Norm, Sum
+from ckpt_surgery.functions.reductions import Extreme, KarcherWeights, ListReduction, Mean, Norm, Sum
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.resizing import Resize
 from tests.support.arrays import numbers

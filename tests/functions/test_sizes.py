@@ -5,7 +5,7 @@ import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.sizes import MOST_BYTES, check_size
+from ckpt_surgery.functions.arrays import MOST_BYTES, check_size
 
 INT8 = np.dtype(np.int8)
 
@@ -27,7 +27,7 @@ def test_what_is_allowed() -> None:
         (spec(MOST_BYTES + 1), 0, "would make int8[1099511627777], 1.00 TiB out of 0 B; the limit is"),
         (spec(4 * MOST_BYTES + 1), MOST_BYTES // 4, "4.00 TiB out of 256 GiB; the limit is 1.00 TiB"),
         (spec(2**40, 2**40), 2**79, "2^80 bytes out of"),
-        (spec(0, 2**63), 0, "an axis of 9223372036854775808 elements"),
+        (spec(0, 2**63), 0, "an axis of 2^63 or more elements"),
         (spec(*[1] * 33), 0, "33 axes; the limit is 32"),
     ],
 )

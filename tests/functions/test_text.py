@@ -38,14 +38,15 @@ def test_refusals() -> None:
         (lambda: int_("1x"), "`int` is for numbers and texts of integers, not '1x'"),
         (lambda: int_("9" * 5000), "999..."),
         (lambda: int_(float("inf")), "texts of integers, not inf"),
-        (lambda: int_([1]), "texts of integers, not [1]"),
-        (lambda: lower((1, [2])), "`lower` is for text, not a list of 2 values"),
+        (lambda: call_of(int_, ([1],), {}, ""), "`x` of `int` has to be a text or a number, not [1]"),
+        (lambda: call_of(lower, ((1, [2]),), {}, ""), "has to be a text, not a list of 2 values"),
+        (lambda: call_of(range_, (0, 2.5), {}, ""), "has to be an integer or None, not 2.5"),
         (lambda: call_of(str_, (10**5000,), {}, ""), "`str` raised ValueError: Exceeds the limit"),
         (lambda: len_(3), "`len` is for text, lists and parts of a config, not 3"),
         (lambda: range_(0, 3, 0), "`range`: the step cannot be 0"),
         (lambda: range_(0, -(10**7), -9), "`range` would give more than 1,000,000 numbers"),
         (lambda: replace("a", "", "b"), "the text to be replaced is empty"),
-        (lambda: replace("a", "a", None), "`replace` is for text, not None"),
+        (lambda: call_of(replace, ("a", "a", None), {}, ""), "`new` of `replace` has to be a text, not None"),
     ):
         with pytest.raises(FunctionError) as caught:
             call()
@@ -64,5 +65,5 @@ def test_require() -> None:
     assert require(True, "never said") is True
     with pytest.raises(FunctionError, match=r"^say how many$"):
         require(False, "say how many")
-    with pytest.raises(FunctionError, match="`require` is for conditions, not 3"):
-        require(3, "a number is no condition")
+    with pytest.raises(FunctionError, match="`condition` of `require` has to be True or False, not 3"):
+        call_of(require, (3, "a number is no condition"), {}, "")

@@ -11,8 +11,8 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest, raw_codec
 from ckpt_surgery.functions.arrays import Apply, Node
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.graph.costs import READ_SPAN, SHORT_RUN, decoded_bytes, needed, working_set
 from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.graph.walks import READ_SPAN, SHORT_RUN, decoded_bytes, needed, working_set
 from tests.support.chunked_nodes import leaf, nodes, raw_leaf
 from tests.support.effort import examples
 from tests.support.strategies import regions

@@ -21,10 +21,9 @@ from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary, Unary, Where
 from ckpt_surgery.functions.reductions import ListReduction
 from ckpt_surgery.graph import fusion
-from ckpt_surgery.graph.costs import task_bytes
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.fusion import Fused, fused
-from ckpt_surgery.graph.walks import parts_of
+from ckpt_surgery.graph.walks import parts_of, task_bytes
 from tests.support.comparing import same
 from tests.support.effort import examples
 from tests.support.primitives import primitives

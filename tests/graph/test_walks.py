@@ -9,13 +9,13 @@ from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.reductions import Norm, Sum
-from ckpt_surgery.graph.costs import working_set
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.walks import (
     MOST_REGIONS,
     parts_of,
     streams_of,
     with_shared_parts,
+    working_set,
 )
 from tests.support.chunked_nodes import leaf
 from tests.support.lazy_arrays import lazy

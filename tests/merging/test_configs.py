@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery.merging.configs import config_changes
 from ckpt_surgery.merging.reading import parse_config
+from ckpt_surgery.merging.recipes import config_changes
 
 SLICES = """
 merge_method: passthrough

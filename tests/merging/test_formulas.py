@@ -13,9 +13,9 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.functions import masks
 from ckpt_surgery.language.expressions.parsing import parse
-from ckpt_surgery.merging.formula_inputs import AT_ONCE, COPY, added
-from ckpt_surgery.merging.formulas import FORMULAS, SPARSIFIED
-from ckpt_surgery.merging.methods import METHODS, Base
+from ckpt_surgery.merging.formula_inputs import COPY
+from ckpt_surgery.merging.formulas import AT_ONCE, FORMULAS, SPARSIFIED, added
+from ckpt_surgery.merging.models import METHODS
 from tests.merging.cases import CASES, HALVED, MODELS
 from tests.support.merging import arrays, float32, loaded, save_config, save_model
 
@@ -159,7 +159,7 @@ def config_of_small(method: str) -> dict[str, Any]:
     described = METHODS[method]
     wanted = {p.name: 0.5 for p in described.parameters if p.default is None or p.name == "density"}
     models = [{"model": name, "parameters": wanted} for name in "abc"[: described.most or 3]]
-    base = {} if described.base is Base.IGNORED and method != "slerp" else {"base_model": "a"}
+    base = {} if described.base == "ignored" and method != "slerp" else {"base_model": "a"}
     return {"merge_method": method, "models": models, "parameters": wanted, **base}
 
 

@@ -55,7 +55,7 @@ WRONG = {
     ],
     "merge_method: linear\nmodels: a\ndtype: int64": [
         "2:9 `models` has to be a list, not 'a'",
-        "3:8 `dtype` has to be one of float32, bfloat16, float16, float64, not 'int64'",
+        "3:8 `dtype` must be one of float32, bfloat16, float16 or float64, not 'int64'",
     ],
     "merge_method: linear\nmodels:\n  - model: a\n    parameters: {weigth: 1, weight: {filter: mlp}}": [
         "4:37 `weight` has to be a number, a list of numbers, or a list of {filter: TEXT, value: NUMBER}, "

@@ -18,7 +18,7 @@ from ckpt_surgery.functions.layout import Pad, Reshape, Transpose, rearrange
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.reductions import Norm, Sum
 from ckpt_surgery.functions.streams import block_shape
-from ckpt_surgery.graph.costs import SHORT_RUN, task_bytes
+from ckpt_surgery.graph.walks import SHORT_RUN, task_bytes
 from ckpt_surgery.planner.cutting import (
     WRITE_BUFFER,
     cut,

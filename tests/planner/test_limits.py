@@ -13,7 +13,7 @@ import ckpt_surgery
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, PlanError, RecipeError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.functions.sizes import MOST_GROWTH
+from ckpt_surgery.functions.arrays import MOST_GROWTH
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.walks import MOST_CHUNKS
 from ckpt_surgery.planner import limits, planning, problems, running

@@ -19,7 +19,7 @@ from ckpt_surgery.core.dtypes import DType, has_infinity, has_nan, is_integer, k
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.selections import as_array, whole
-from ckpt_surgery.functions.arrays import Apply, reads
+from ckpt_surgery.functions.arrays import Apply, axis_of, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded, number_as
 from ckpt_surgery.functions.indexing import Copies, Index, Take
@@ -28,8 +28,7 @@ from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.nonfinite import AllowNonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantization import Quantize
-from ckpt_surgery.functions.sizes import axis_of
-from ckpt_surgery.inference.expressions.layouts import Layout, reshaping, restricted, transposing
+from ckpt_surgery.inference.expressions.layouts import reshaping, restricted, transposing
 from ckpt_surgery.inference.expressions.source_expressions import (
     INNER,
     SourceExpression,

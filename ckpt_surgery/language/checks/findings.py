@@ -112,7 +112,11 @@ def field_finding(details: Mapping[str, Any], value: Any, document: type[BaseMod
     if details["type"] == SYNTAX:
         return Finding.of(path, context["error"], at_key)
     if details["type"] == "extra_forbidden":
-        known = _known_fields(document, path[:-1])
+        model = document  # that of the mapping with the field
+        for part in path[:-1]:
+            fields = (f.annotation for name, f in model.model_fields.items() if part == (f.alias or name))
+            model = next((inner for annotation in fields for inner in _models(annotation)), model)
+        known = [field.alias or name for name, field in model.model_fields.items()]
         listed = f"; known are {', '.join(known)}" if len(known) <= MOST_LISTED else ""
         message = f"unknown field `{path[-1]}`{did_you_mean(str(path[-1]), known) or listed}"
         hint = MEANT.get(str(path[-1])) if "rules" in path else None
@@ -164,14 +168,6 @@ def _wrong_value(path: DocumentPath, details: Mapping[str, Any], context: Mappin
     elif "text" in wanted and isinstance(given, list | dict):
         quotes = f"; text that begins with `{'[' if isinstance(given, list) else '{'}` needs quotes"
     return f"{name} has to be {wanted}, not {yaml_word(given)}{quotes}"
-
-
-def _known_fields(model: type[BaseModel], path: DocumentPath) -> list[str]:
-    """The names of the fields of the mapping at `path` of a document, for suggestions."""
-    for part in path:
-        annotations = (f.annotation for name, f in model.model_fields.items() if part == (f.alias or name))
-        model = next((inner for annotation in annotations for inner in _models(annotation)), model)
-    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

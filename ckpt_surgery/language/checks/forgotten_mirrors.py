@@ -6,10 +6,7 @@ them. What a checkpoint tells beyond that, `plan` tells.
 
 import functools
 import itertools
-import re._constants as kinds  # type: ignore[import-not-found]
-import re._parser as parser  # type: ignore[import-not-found]
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import regex
 
@@ -17,7 +14,7 @@ from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.optimizer_states import COLLECTIONS, OPTIMIZER
 from ckpt_surgery.language.checks.findings import Finding
-from ckpt_surgery.language.expressions.regexes import safe_length
+from ckpt_surgery.language.expressions.regexes import TOKEN, safe_length
 from ckpt_surgery.language.schema.fields import Pass, Recipe, Rule
 from ckpt_surgery.language.yaml.document import DocumentPath, path_text
 
@@ -80,7 +77,10 @@ def _of_rules(
         slots = [(slot, slot + key[len(params) :]) for params, slot in others if _is_below(key, params)]
         left = [slot for slot, of_parameter in slots if not _is_handled(recipe, of_parameter)]
         if not any(_is_below(key, params) for params, _ in own):
-            left += [root for root in roots if not _is_covered(recipe, root, key.split(SEPARATOR))]
+            names = key.split(SEPARATOR)
+            ends = [SEPARATOR.join(names[start:]) for start in range(len(names))]
+            slots_of = [f"{tree}/{below}{end}" for tree, below, end in itertools.product(TREES, ends, ENDS)]
+            left += [root for root in roots if not any(_is_handled(recipe, root + s) for s in slots_of)]
         if left:
             below = few_keys(dict.fromkeys(left))
             message = f"slots below {below} keep the names of parameters that are renamed here"
@@ -138,12 +138,11 @@ def _claims(rule: Rule, key: str) -> bool:
 
 
 def _renames(rule: Rule, key: str) -> bool:
-    """Whether a rule claims this key and gives its leaf another one."""
-    if rule.match is None or rule.to is None or not _claims(rule, key):
-        return False
-    match = None if len(key) > safe_length(rule.match) else rule.match.fullmatch(key)
-    names = tuple(key.split(SEPARATOR))
-    return match is None or all(template.names_of(match) != names for template in rule.templates)
+    """Whether a rule claims this key and gives its leaf another one; also where matching could take long."""
+    if rule.match is None or rule.to is None or len(key) > safe_length(rule.match):
+        return rule.match is not None and rule.to is not None
+    match, names = rule.match.fullmatch(key), tuple(key.split(SEPARATOR))
+    return match is not None and all(template.names_of(match) != names for template in rule.templates)
 
 
 def _is_handled(recipe: Recipe, key: str) -> bool:
@@ -154,13 +153,6 @@ def _is_handled(recipe: Recipe, key: str) -> bool:
         if not is_kept or (rule is not None and _renames(rule, key)):
             return True
     return False
-
-
-def _is_covered(recipe: Recipe, root: str, names: Sequence[str]) -> bool:
-    """Whether some pass does not leave the slots below `root` of a parameter with these names in its key."""
-    ends = (SEPARATOR.join(names[start:]) for start in range(len(names)))
-    slots = itertools.product(TREES, ends, ENDS)
-    return any(_is_handled(recipe, f"{root}{tree}/{below}{end}") for tree, below, end in slots)
 
 
 def _beside(slot: str) -> Iterator[str]:
@@ -175,51 +167,40 @@ def _is_below(key: str, tree: str) -> bool:
     return key.startswith(f"{tree}{SEPARATOR}")
 
 
-ANY = "x"  # Stands where any character will do
 LONGEST = 64  # Limit on the characters of a repeated part; a pattern that needs more of them has no example
+_CATEGORIES = {r"\d": "0", r"\s": " ", r"\W": "-"}
 
 
 @functools.lru_cache(maxsize=1024)
 def example(pattern: regex.Pattern[str]) -> str | None:
-    """A short text that the pattern fully matches.
+    """A short text that the pattern fully matches: the first alternatives, and what is repeated as few times.
 
-    None where conditions in it rule out the first guess, or matching could take long.
+    None where conditions in it rule out this guess, or matching could take long.
     """
-    text = _text(parser.parse(pattern.pattern))
+    text, last, depth = "", "", 0
+    left_out: int | None = None  # Depth of the group whose further alternatives are left out
+    for match in TOKEN.finditer(pattern.pattern):
+        token = match[0]
+        depth += token.startswith("(") - (token == ")")
+        if left_out is not None:
+            left_out = left_out if depth >= left_out else None
+        elif token == "|":
+            left_out = depth
+        elif match["brace"]:
+            text += last * (min(int(match["low"] or 1), LONGEST) - 1)
+        elif token[0] not in "()*+?^$":
+            last = _character(token)
+            text += last
     return text if len(text) <= safe_length(pattern) and pattern.fullmatch(text) else None
 
 
-def _text(items: Iterable[Any]) -> str:
-    """A text for a sequence of parts."""
-    return "".join(_PARTS[kind](value) if kind in _PARTS else "" for kind, value in items)
-
-
-def _repeat(value: tuple[int, int, Any]) -> str:
-    least, most, inside = value
-    return (_text(inside) * min(max(least, 1), most, LONGEST))[:LONGEST]
-
-
-def _one_of(items: Iterable[Any]) -> str:
-    """A character of a class: the first that it names, or one that it does not exclude."""
-    (kind, value), *others = items
-    if kind is kinds.NEGATE:
-        excluded = {chr(code) for name, code in others if name is kinds.LITERAL}
-        return next(letter for letter in "xyz0" if letter not in excluded or letter == "0")
-    if kind is kinds.RANGE:
-        return chr(value[0])
-    return _text([(kind, value)])
-
-
-_CATEGORIES = {kinds.CATEGORY_DIGIT: "0", kinds.CATEGORY_SPACE: " ", kinds.CATEGORY_NOT_WORD: "-"}
-
-_PARTS: Mapping[Any, Callable[[Any], str]] = {
-    kinds.LITERAL: chr,
-    kinds.NOT_LITERAL: lambda code: "y" if chr(code) == ANY else ANY,
-    kinds.ANY: lambda _: ANY,
-    kinds.CATEGORY: lambda category: _CATEGORIES.get(category, ANY),
-    kinds.IN: _one_of,
-    kinds.SUBPATTERN: lambda value: _text(value[-1]),
-    kinds.ATOMIC_GROUP: _text,
-    kinds.BRANCH: lambda value: _text(value[1][0]),
-    **dict.fromkeys((kinds.MAX_REPEAT, kinds.MIN_REPEAT, kinds.POSSESSIVE_REPEAT), _repeat),
-}
+def _character(token: str) -> str:
+    """A character that a token of a pattern matches, as a rule."""
+    if token.startswith("[^"):
+        return next((letter for letter in "xyz" if letter not in token), "0")
+    if token[0] == "[" and token[1] != "\\":
+        return token[1]
+    if token[0] in "[\\":
+        escape = token.lstrip("[")[:2]
+        return _CATEGORIES.get(escape, "x" if escape[1].isalpha() else escape[1])
+    return "x" if token == "." else token

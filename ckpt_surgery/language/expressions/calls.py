@@ -5,7 +5,6 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import replace
 from inspect import Parameter
 from typing import Any, Literal, NamedTuple
 
@@ -110,13 +109,18 @@ def call(function: Plain, arguments: Sequence[Any], keywords: Mapping[str, Any],
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for number, parameter in enumerate(signature.parameters):
+        wanted = parameter.annotation, parameter.name, function
         if parameter.kind is _COLLECTED:
-            positional += _collected(parameter, arguments[number:], name)
+            values = arguments[number:]
+            is_list_of_arrays = parameter.annotation is Array and len(values) == 1
+            if is_list_of_arrays and isinstance(values[0], list | tuple | Series):
+                values = _converted(values[0], Sequence[Array], parameter.name, function)
+            positional += [_converted(value, *wanted) for value in values]
         elif number < len(arguments):
-            positional.append(_argument(function, parameter, arguments[number]))
+            positional.append(_converted(arguments[number], *wanted))
         elif parameter.kind is not parameter.POSITIONAL_ONLY and parameter.name in free:
-            named[parameter.name] = _argument(function, parameter, free.pop(parameter.name))
-    named |= {keyword: _converted(value, signature.free, keyword, name) for keyword, value in free.items()}
+            named[parameter.name] = _converted(free.pop(parameter.name), *wanted)
+    named |= {keyword: _converted(v, signature.free, keyword, function) for keyword, v in free.items()}
     if signature.leaf_key:
         named[signature.leaf_key] = leaf_key
     try:
@@ -130,39 +134,12 @@ def call(function: Plain, arguments: Sequence[Any], keywords: Mapping[str, Any],
     raise FunctionError(f"`{name}` gave a {type(result).__name__}, and no array, number or text")
 
 
-def _collected(parameter: Parameter, values: Sequence[Any], function: str) -> list[Any]:
-    """The arguments that one parameter collects; a single list of arrays stands for its items."""
-    if parameter.annotation is Array and values:
-        several = values[0] if len(values) == 1 and isinstance(values[0], list | tuple | Series) else values
-        return list(_converted(several, Sequence[Array], parameter.name, function))
-    return [_converted(value, parameter.annotation, parameter.name, function) for value in values]
-
-
-def _argument(function: Plain, parameter: Parameter, value: Any) -> Any:
-    """The argument of one parameter. Errors about it have the order of all, and where a dtype belongs."""
-    try:
-        return _converted(value, parameter.annotation, parameter.name, expression_name(function))
-    except FunctionError as error:
-        if parameter.annotation is Any or (_takes_dtype(parameter) and isinstance(value, str)):
-            raise  # it is no dtype, which was said
-        (problem,) = error.problems
-        hint = problem.hint or f"The arguments are {usage(function)}."
-        for other in signature_of(function).parameters if isinstance(value, str) and value in DTYPES else ():
-            if _takes_dtype(other):
-                hint = f"{value!r} is a dtype: give it by name, {other.name}={value!r}. {hint}"
-        raise FunctionError(replace(problem, hint=hint)) from None
-
-
-def _takes_dtype(parameter: Parameter) -> bool:
-    return any(typing.get_origin(kind) is np.dtype for kind in types_of(parameter.annotation))
-
-
-def _converted(value: Any, annotation: Any, name: str, function: str) -> Any:
+def _converted(value: Any, annotation: Any, name: str, function: Plain) -> Any:
     """A value as one of the annotated types. Raises FunctionError for one of another type, or too long."""
     kinds = types_of(annotation)
     if isinstance(value, Series) and Series not in kinds:
         value = list(require_no_gaps(value))
-    if type(value) in (Array, Series) and type(value) in kinds:
+    if type(value) in kinds and not (isinstance(value, str) and len(value) > LONGEST_TEXT):
         return value
     if not (isinstance(value, Array | Series | Number | str) or value is None or is_list(value)) and not (
         isinstance(value, Lookup) and isinstance(value, Sized)  # a part of a config, for `len`
@@ -170,28 +147,33 @@ def _converted(value: Any, annotation: Any, name: str, function: str) -> Any:
         raise FunctionError(f"{described(value)} cannot be an argument")
     if annotation is Any:
         if isinstance(value, Array):
-            raise FunctionError(f"`{function}` takes text, numbers and lists, not an array {value.spec}")
+            raise FunctionError(
+                f"`{expression_name(function)}` takes text, numbers and lists, not an array {value.spec}"
+            )
         return value
-    where = f"`{name}` of `{function}`"
+    where = f"`{name}` of `{expression_name(function)}`"
     if not LISTS.isdisjoint(kinds) and (isinstance(value, list | tuple) or Array not in kinds):
-        return _array_list(value, where)
+        if isinstance(value, list | tuple) and value and all(isinstance(item, Array) for item in value):
+            return list(value)
+        given = "an empty one" if value in ([], ()) else _shown(value)
+        raise FunctionError(f"{where} has to be a list of arrays, not {given}")
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise FunctionError(f"{where} has {len(value):,} characters; the limit is {LONGEST_TEXT:,}")
     if (typed := _typed(value, annotation)) is not _MISMATCH:
         return typed
-    hint = "stack(…) makes one array of them." if Array in kinds and are_arrays(value) else None
-    raise FunctionError(f"{where} has to be {_wanted(kinds)}, not {_shown(value)}", hint=hint)
+    message = f"{where} has to be {_wanted(kinds)}, not {_shown(value)}"
+    raise FunctionError(message, hint=_advice(value, kinds, function))
 
 
-def _array_list(value: Any, where: str) -> list[Array]:
-    if not isinstance(value, list | tuple):
-        raise FunctionError(f"{where} has to be a list of arrays, not {_shown(value)}")
-    if not value:
-        raise FunctionError(f"{where} is an empty list; it needs at least one array")
-    for item in value:
-        if not isinstance(item, Array):
-            raise FunctionError(f"{where} has to be a list of arrays; {_shown(item)} is in it")
-    return list(value)
+def _advice(value: Any, kinds: Sequence[Any], function: Plain) -> str:
+    """Advice for an argument of another type: the order of all, and where a dtype belongs."""
+    if Array in kinds and are_arrays(value):
+        return "stack(…) makes one array of them."
+    advice = f"The arguments are {usage(function)}."
+    for other in signature_of(function).parameters if isinstance(value, str) and value in DTYPES else ():
+        if any(typing.get_origin(kind) is np.dtype for kind in types_of(other.annotation)):
+            advice = f"{value!r} is a dtype: give it by name, {other.name}={value!r}. {advice}"
+    return advice
 
 
 _PLAIN = frozenset([str, int, float, bool, type(None)])

@@ -14,23 +14,8 @@ from typing import Any, NoReturn
 
 from ckpt_surgery.core.errors import Code, FunctionError, SurgeryError
 from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.language.expressions import lookups, naming, operators
 from ckpt_surgery.language.expressions.calls import call, call_problem
-from ckpt_surgery.language.expressions.lookups import (
-    ATTRIBUTES,
-    LOOKUPS,
-    WITH_PATTERNS,
-    attribute,
-    subscripted,
-    within,
-)
-from ckpt_surgery.language.expressions.naming import (
-    attribute_advice,
-    is_module,
-    method_advice,
-    unknown_function,
-    unknown_name,
-)
-from ckpt_surgery.language.expressions.operators import binary, compared, formatted, truth, unary
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.language.expressions.scope import (
     HOOKS,
@@ -147,7 +132,7 @@ class Compiler:
             try:
                 value = scope.names[name]
             except KeyError:
-                raise FunctionError(unknown_name(name, scope.names), code=Code.UNKNOWN_NAME) from None
+                raise FunctionError(naming.unknown_name(name, scope.names), code=Code.UNKNOWN_NAME) from None
             if type(value) is Watched:
                 value.note_use()
                 return value.value
@@ -179,14 +164,14 @@ class Compiler:
         if symbol is None:
             self._refuse("this operator is not part of the expression language", node)
         left, right = self._all((node.left, node.right))
-        return lambda scope: binary(symbol, left(scope), right(scope))
+        return lambda scope: operators.binary(symbol, left(scope), right(scope))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Evaluator:
         if isinstance(node.op, ast.Not):
             condition = self._condition(node.operand)
             return lambda scope: not condition(scope)[1]
         symbol, operand = _SYMBOLS[type(node.op)], self.compiled(node.operand)
-        return lambda scope: unary(symbol, operand(scope))
+        return lambda scope: operators.unary(symbol, operand(scope))
 
     def visit_Compare(self, node: ast.Compare) -> Evaluator:
         """`a < b < c`: each operand is evaluated once, and none after the first comparison that is false."""
@@ -201,8 +186,8 @@ class Compiler:
             left = first(scope)
             for symbol, part in others:
                 right = part(scope)
-                value = compared(symbol, left, right)
-                if is_chain and not truth(value):
+                value = operators.compared(symbol, left, right)
+                if is_chain and not operators.truth(value):
                     return False
                 left = right
             return value
@@ -212,7 +197,7 @@ class Compiler:
     def _condition(self, node: ast.expr) -> Evaluator:
         """A value and its truth; where it has none, the error points at it."""
         part = self.compiled(node)
-        return errors_at(self._span(node), lambda scope: (value := part(scope), truth(value)))
+        return errors_at(self._span(node), lambda scope: (value := part(scope), operators.truth(value)))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Evaluator:
         """`a or b` and `a and b`: the first value that decides, else the last one."""
@@ -238,7 +223,7 @@ class Compiler:
         literal = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(node.value, ast.Name) and node.value.id == "g" and isinstance(literal, int | str):
             self.groups.append(Use(literal, *self._span(node)))
-        return lambda scope: subscripted(value(scope), index(scope))
+        return lambda scope: lookups.subscripted(value(scope), index(scope))
 
     def _index(self, node: ast.expr | None) -> Evaluator:
         if node is None:
@@ -254,12 +239,12 @@ class Compiler:
         return self.compiled(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> Evaluator:
-        if node.attr not in ATTRIBUTES:
-            known = ", ".join(f".{name}" for name in ATTRIBUTES)
-            instead = attribute_advice(node.value, node.attr) or f"; there are {known}"
+        if node.attr not in lookups.ATTRIBUTES:
+            known = ", ".join(f".{name}" for name in lookups.ATTRIBUTES)
+            instead = naming.attribute_advice(node.value, node.attr) or f"; there are {known}"
             self._refuse(f"the attribute `.{node.attr}` is not accepted{instead}", node)
         value = self.compiled(node.value)
-        return lambda scope: attribute(value(scope), node.attr)
+        return lambda scope: lookups.attribute(value(scope), node.attr)
 
     def visit_Call(self, node: ast.Call) -> Evaluator:
         for keyword in node.keywords:
@@ -269,15 +254,15 @@ class Compiler:
             return self._hook(node, node.func)
         if not isinstance(node.func, ast.Name):
             self._refuse("only functions of the language can be called, by their name", node)
-        if node.func.id in LOOKUPS:
+        if node.func.id in lookups.LOOKUPS:
             return self._lookup(node, node.func.id)
-        if node.func.id in WITH_PATTERNS:
+        if node.func.id in lookups.WITH_PATTERNS:
             return self._with_pattern(node, node.func.id)
         return self._function(node, node.func)
 
     def _with_pattern(self, node: ast.Call, name: str) -> Evaluator:
         """`count` or `sub`; `check` lists the error of a regular expression that is written out."""
-        parameters, usage, action = WITH_PATTERNS[name]
+        parameters, usage, action = lookups.WITH_PATTERNS[name]
         arguments = self._all(node.args)
         if len(arguments) != len(parameters) or node.keywords:
             self._refuse(f"`{name}` takes {usage}", node)
@@ -299,7 +284,7 @@ class Compiler:
         keywords = [(keyword.arg or "", self.compiled(keyword.value)) for keyword in node.keywords]
         function = registry().get(name.id)
         if function is None:
-            return self._failing(unknown_function(name.id), name, Code.UNKNOWN_FUNCTION)
+            return self._failing(naming.unknown_function(name.id), name, Code.UNKNOWN_FUNCTION)
         if problem := call_problem(function, len(arguments), tuple(name for name, _ in keywords)):
             return self._failing(problem, node, Code.CALL)
 
@@ -321,8 +306,8 @@ class Compiler:
     def _hook(self, node: ast.Call, function: ast.Attribute) -> Evaluator:
         if not (isinstance(function.value, ast.Name) and function.value.id == HOOKS):
             is_look_up = function.attr in ("index", "get")
-            instead = f"; {LOOK_UP}" if is_look_up else method_advice(function.value, function.attr)
-            lacks = "modules" if is_module(function.value) else "methods"
+            instead = f"; {LOOK_UP}" if is_look_up else naming.method_advice(function.value, function.attr)
+            lacks = "modules" if naming.is_module(function.value) else "methods"
             message = f"expressions have no {lacks}: `.{function.attr}(…)` is not accepted{instead}"
             self._refuse(message, node)
         if node.keywords or function.attr.startswith("_"):
@@ -332,7 +317,7 @@ class Compiler:
 
     def _lookup(self, node: ast.Call, function: str) -> Evaluator:
         """`has`, `kind` and `get`: what they look up may be missing."""
-        action, arguments = LOOKUPS[function]
+        action, arguments = lookups.LOOKUPS[function]
         fits = len(node.args) == 1 + arguments.count(",") and not node.keywords
         subscript = node.args[0] if fits else node
         if not isinstance(subscript, ast.Subscript):
@@ -346,7 +331,7 @@ class Compiler:
         if not isinstance(node, ast.Subscript):
             return self.compiled(node)
         holder, index = self._looked_into(node.value), self._index(node.slice)
-        return errors_at(self._span(node), lambda scope: within(holder(scope), index(scope)))
+        return errors_at(self._span(node), lambda scope: lookups.within(holder(scope), index(scope)))
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> Evaluator:
         parts = [self._f_string_part(part, node) for part in node.values]
@@ -364,9 +349,9 @@ class Compiler:
         value = self.compiled(part.value)
         self._f_string = outer
         if part.format_spec is None:
-            return lambda scope: formatted(value(scope), "")
+            return lambda scope: operators.formatted(value(scope), "")
         specification = self.compiled(part.format_spec)
-        return lambda scope: formatted(value(scope), specification(scope))
+        return lambda scope: operators.formatted(value(scope), specification(scope))
 
 
 def _is_code_of(text: str, node: ast.expr) -> bool:

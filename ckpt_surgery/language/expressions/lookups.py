@@ -8,7 +8,7 @@ the config files of models.
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import EllipsisType
 from typing import Any
 
@@ -255,7 +255,8 @@ def substituted(budget: MatchBudget, scope: Scope, text: Any, pattern: Any, repl
         if not isinstance(value, str):
             raise FunctionError(f"`sub` takes three texts, not {described(value)}")
     try:
-        replaced: str = bounded(budget.sub(compile_pattern(pattern), replacement, text))
+        replace = partial(compile_pattern(pattern).sub, replacement)
+        replaced: str = bounded(budget.limited(replace, text))
     except (regex.error, IndexError) as error:
         raise FunctionError(f"`sub`: the replacement {replacement!r} does not fit: {error}") from None
     return replaced

@@ -18,7 +18,7 @@ from ckpt_surgery.language.expressions.scope import MAX_BITS, Lookup, bounded, d
 
 PYTHON_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = (
     {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
-    | {"//": operator.floordiv, "%": operator.mod, "&": operator.and_, "|": operator.or_}
+    | {"//": operator.floordiv, "%": operator.mod, "**": operator.pow, "&": operator.and_, "|": operator.or_}
     | {"==": operator.eq, "!=": operator.ne}
     | {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 )
@@ -49,8 +49,11 @@ def _array_binary(symbol: str, left: Any, right: Any) -> Array:
 
 
 def _number_binary(symbol: str, left: Number, right: Number) -> Number:
+    integers = isinstance(left, int) and isinstance(right, int)
+    if symbol == "**" and integers and int(left).bit_length() * abs(right) > 2 * MAX_BITS:
+        raise FunctionError(f"{left!r} ** {right!r} is too large: the limit is {MAX_BITS} bits")
     try:
-        result = _power(left, right) if symbol == "**" else PYTHON_OPERATORS[symbol](left, right)
+        result = PYTHON_OPERATORS[symbol](left, right)
     except (KeyError, TypeError):
         raise FunctionError(f"`{symbol}` does not take {described(left)} and {described(right)}") from None
     except ZeroDivisionError:
@@ -60,14 +63,6 @@ def _number_binary(symbol: str, left: Number, right: Number) -> Number:
     if not isinstance(result, Number):
         raise FunctionError(f"{left!r} {symbol} {right!r} is not a real number")
     return bounded(result)  # type: ignore[no-any-return]
-
-
-def _power(base: Number, exponent: Number) -> Any:
-    """`base ** exponent`. Its size is bounded before it is computed."""
-    integers = isinstance(base, int) and isinstance(exponent, int)
-    if integers and int(base).bit_length() * abs(exponent) > 2 * MAX_BITS:
-        raise FunctionError(f"{base!r} ** {exponent!r} is too large: the limit is {MAX_BITS} bits")
-    return base**exponent
 
 
 def _text_hint(left: object, right: object) -> str | None:

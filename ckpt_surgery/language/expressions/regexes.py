@@ -10,7 +10,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import regex
@@ -50,7 +49,7 @@ def compile_pattern(text: str, longest: int = MAX_PATTERN) -> regex.Pattern[str]
         raise PatternError(f"not a regular expression: {reason}", start, start + 1) from None
 
 
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"\\N\{[^}]*\}|\\."  # an escape
     r"|\[\^?\]?(?:\\.|[^\]\\])*\]"  # a character class
     r"|\((?:\?P<\w+>|\?:)?"  # the start of a group
@@ -69,9 +68,13 @@ def _check_size(text: str) -> None:
     """
     groups, others, last, nesting = 1, len(text), "", 0
     verbose = _VERBOSE.search(text) is not None
-    for match in _TOKEN.finditer(text):
+    for match in TOKEN.finditer(text):
         if match["brace"] is not None:
-            count = _count_of(match)
+            digits = match["high"] or match["low"]
+            if not digits:
+                message = "`{` stands for a count such as {3} or {2,5}; for the character itself write `\\{`"
+                raise PatternError(message, match.start(), match.start() + 1)
+            count = int(digits) if len(digits) <= len(str(MAX_REPEATS)) else MAX_REPEATS + 1
             if last == ")" or verbose:
                 groups *= max(1, count)
             else:
@@ -83,16 +86,6 @@ def _check_size(text: str) -> None:
         nesting += last.startswith("(") - (last == ")")
         if nesting > MAX_NESTING:
             raise PatternError(f"groups are nested deeper than {MAX_NESTING} levels", *match.span())
-
-
-def _count_of(match: re.Match[str]) -> int:
-    digits = match["high"] or match["low"]
-    if not digits:
-        message = "`{` stands for a count such as {3} or {2,5}; for the character itself write `\\{`"
-        raise PatternError(message, match.start(), match.start() + 1)
-    if len(digits) > math.ceil(math.log10(MAX_REPEATS)) + 1:
-        raise PatternError(f"the count {{{digits}}} is too large", *match.span())
-    return int(digits)
 
 
 _UNSAFE = re.compile(r"\)[*+{]|\\|\(\?(?!P<|:)")
@@ -125,7 +118,7 @@ def alternation(patterns: Sequence[regex.Pattern[str]]) -> regex.Pattern[str]:
     """
     # Groups only hold together here: keeping what they match, or their names, takes time.
     texts = (
-        _TOKEN.sub(lambda token: "(?:" if token[0].startswith("(") else token[0], pattern.pattern)
+        TOKEN.sub(lambda token: "(?:" if token[0].startswith("(") else token[0], pattern.pattern)
         for pattern in patterns
     )
     return regex.compile("|".join(f"(?:{text})(?P<R{i}>)" for i, text in enumerate(texts)))
@@ -149,32 +142,19 @@ class MatchBudget:
     ) -> regex.Match[str] | None:
         """The match of the whole text, or None. `safe`: safe length, of an alternation."""
         if len(text) > (safe_length(pattern) if safe is None else safe):
-            return self._limited(pattern.fullmatch, text)
+            return self.limited(pattern.fullmatch, text)
         self._matches += 1
         started = self._clock()
         match = pattern.fullmatch(text)
         self._spend(started, text)
         return match
 
-    def search(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
-        """The first match of a part of the text, or None."""
-        match: regex.Match[str] | None = self._limited(pattern.search, text)
-        return match
-
-    def sub(self, pattern: regex.Pattern[str], replacement: str, text: str) -> str:
-        """The text with every match replaced.
-
-        Raises what `regex` raises for a replacement with groups that the pattern lacks.
-        """
-        replaced: str = self._limited(partial(pattern.sub, replacement), text)
-        return replaced
-
     @property
     def _limit(self) -> float:
         return REGEX_SECONDS + SECONDS_PER_MATCH * self._matches
 
-    def _limited(self, search: Callable[..., Any], text: str) -> Any:
-        """Make a match that might never end.
+    def limited(self, search: Callable[..., Any], text: str) -> Any:
+        """Make a match that might never end: the result of `search`, a method of a pattern.
 
         The timeout of `regex` counts what all threads compute, so it can come too early; then the match is
         tried again with twice the time, until the time on the wall is used up.
@@ -219,16 +199,16 @@ def with_params(text: str, params: Mapping[str, Constant | None]) -> str:
     parts: list[str] = []
     left = MAX_PATTERN
     for match in _INSERTED.finditer(text):
-        parts.append(match[0] if match["param"] is None else _literal(match, params, left))
+        parts.append(match[0] if match["param"] is None else _literal(match, params))
         left -= len(parts[-1])
+        if left < 0 and match["param"]:
+            message = f"with `{match['name']}` the pattern has more than {MAX_PATTERN} characters"
+            raise ExpressionError(message, *match.span("param"), None, Code.INSERTED_PARAM)
     return "".join(parts)
 
 
-def _literal(match: re.Match[str], params: Mapping[str, Constant | None], left: int) -> str:
-    """The regular expression that matches the param's value and nothing else.
-
-    `left`: the number of characters up to the limit of a pattern.
-    """
+def _literal(match: re.Match[str], params: Mapping[str, Constant | None]) -> str:
+    """The regular expression that matches the param's value and nothing else."""
     name = match["name"]
 
     def wrong(message: str, hint: str | None = None) -> ExpressionError:
@@ -242,11 +222,7 @@ def _literal(match: re.Match[str], params: Mapping[str, Constant | None], left: 
         message = f"the config may give `{name}`, and patterns are read before any config"
         raise wrong(message, "Insert a param without `config:`, or compare in `when:`.")
     values = value if isinstance(value, tuple) else (value,)
-    length = 0
     for item in values:
         if isinstance(item, bool) or not isinstance(item, str | int):
             raise wrong(f"a pattern takes text and integers, not {described(item)}")
-        length += len(item) if isinstance(item, str) else item.bit_length() // 4  # digits, or fewer
-    if length > left:
-        raise wrong(f"with `{name}` the pattern has more than {MAX_PATTERN} characters")
     return f"(?:{'|'.join(re.escape(str(item)) for item in values)})"

@@ -151,14 +151,11 @@ class Table(Lookup):
             return True
         if str(key) not in self._texts:
             return False
-        written, function = "text, not as an integer", "str"
-        if isinstance(key, str):
-            written, function = "an integer, not as text", "int"
-        raise FunctionError(
-            f"table `{self.name}` has the entry {key} as {written}",
-            hint=f"Look up {function}(…), or write the keys of the table as those that are looked up.",
-            code=Code.NO_ENTRY,
-        )
+        kinds = ("an integer", "text", "int") if isinstance(key, str) else ("text", "an integer", "str")
+        written, given, function = kinds
+        message = f"table `{self.name}` has the entry {key} as {written}, not as {given}"
+        hint = f"Look up {function}(…), or write the keys of the table as those that are looked up."
+        raise FunctionError(message, hint=hint, code=Code.NO_ENTRY)
 
     @cached_property
     def _texts(self) -> frozenset[str]:

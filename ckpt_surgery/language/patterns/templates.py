@@ -162,20 +162,18 @@ def _spelled(segment: Segment, match: regex.Match[str] | None, scope: Scope) -> 
                 origin += len(part) + len(SEPARATOR)
     if not all(components):
         raise TemplateError("the key would have an empty component", segment[0].start, segment[-1].end)
-    return [_component(runs, segment[0].start) for runs in components]
-
-
-def _component(texts: Sequence[tuple[str, int | None]], start: int) -> Component:
-    """The component that these texts make; a list index, if its brackets are the template's own."""
-    name = "".join(text for text, _ in texts)
-    (_, first), (_, last) = texts[0], texts[-1]
-    index = _INDEX.fullmatch(name) if first == last == OWN else None
-    if index is None:
-        return Component(name, False, first if len(texts) == 1 and first != OWN else None)
-    digits = index[1]  # which can be more than Python converts to an integer
-    if digits[0] == "0" and digits != "0":
-        raise TemplateError(f"the list index {name} has leading zeros", start, start + 1)
-    return Component(digits, True, None)
+    made: list[Component] = []
+    for texts in components:
+        name, first, last = "".join(text for text, _ in texts), texts[0][1], texts[-1][1]
+        index = _INDEX.fullmatch(name) if first == last == OWN else None  # brackets of the template's own
+        if index is None:
+            made.append(Component(name, False, first if len(texts) == 1 and first != OWN else None))
+            continue
+        digits, start = index[1], segment[0].start  # digits can be more than Python converts to an integer
+        if digits[0] == "0" and digits != "0":
+            raise TemplateError(f"the list index {name} has leading zeros", start, start + 1)
+        made.append(Component(digits, True, None))
+    return made
 
 
 def _expanded(piece: Piece, match: regex.Match[str] | None, scope: Scope) -> tuple[str, int | None]:

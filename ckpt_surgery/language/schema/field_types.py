@@ -4,7 +4,15 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import regex
-from pydantic import BeforeValidator, PlainValidator, Strict, ValidationInfo, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainValidator,
+    Strict,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from ckpt_surgery.core.shardings import Mesh, Spec, is_axis
@@ -46,7 +54,7 @@ def _pattern(text: str, info: ValidationInfo) -> regex.Pattern[str]:
         raise (error if whole == text else error.at(0, len(text))) from None
 
 
-def _constant(value: Any) -> Constant:
+def constant(value: Any) -> Constant:
     """A value of a param or a table: text, a number, true or false, or a list of those."""
     if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
         return tuple(value)
@@ -89,6 +97,18 @@ def one_of(expected: str) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
+class StrictModel(BaseModel):
+    """Base class of the models of documents."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        arbitrary_types_allowed=True,
+        defer_build=True,  # only whole recipes are validated, so their parts need no validators
+    )
+
+
 _SCALAR_SCHEMA: list[dict[str, Any]] = [{"type": name} for name in ("string", "number", "boolean")]
 
 _TEXT = {"type": "string"}
@@ -109,7 +129,7 @@ ClaimField = Annotated[regex.Pattern, _parsed(_pattern, _WANTED), _REGEX]
 """The regular expression of a rule. `${param}` in it stands for the param's value."""
 ConstantField = Annotated[
     Constant,
-    PlainValidator(_constant),
+    PlainValidator(constant),
     WithJsonSchema({"anyOf": [*_SCALAR_SCHEMA, {"type": "array", "items": {"anyOf": _SCALAR_SCHEMA}}]}),
 ]
 PathsField = Annotated[

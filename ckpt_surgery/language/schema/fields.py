@@ -1,14 +1,14 @@
 """The recipe language as models: the fields of a recipe, with their types, defaults and descriptions.
 
 The models hold parsed expressions, templates and regular expressions. Which fields go together is checked in
-`checks` and `rule_checks`.
+`checks.recipe`.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
+from pydantic import Discriminator, Field, Strict, Tag
 
 from ckpt_surgery.core.errors import Code, UsageError
 from ckpt_surgery.core.text import number_of
@@ -23,6 +23,7 @@ from ckpt_surgery.language.schema.field_types import (
     PathsField,
     PatternField,
     SpecField,
+    StrictModel,
     TemplateField,
     Unmatched,
     one_of,
@@ -40,22 +41,12 @@ _OneOr = Annotated[
 """One type for texts and the like, another one for lists and mappings, so that errors are about one."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        arbitrary_types_allowed=True,
-        defer_build=True,  # only whole recipes are validated, so their parts need no validators
-    )
-
-
 def _field(description: str, default: Any = None, alias: str | None = None) -> Any:
     """A field that can be left out. `description`: its text in the reference and in the schema."""
     return Field(default=default, alias=alias, description=description)
 
 
-class Param(_Model):
+class Param(StrictModel):
     """A named value that the caller can override."""
 
     default: ConstantField = Field(
@@ -68,7 +59,7 @@ class Param(_Model):
     )
 
 
-class Rule(_Model):
+class Rule(StrictModel):
     """One claim (`match`, `fill` or `add`) and one outcome."""
 
     match: ClaimField | None = _field(
@@ -139,7 +130,7 @@ ParamField = Annotated[
 ]
 
 
-class Pass(_Model):
+class Pass(StrictModel):
     """Rules that are applied together to the tree that the previous pass produced."""
 
     name: str | None = _field("Name of the pass in messages and reports.")
@@ -157,7 +148,7 @@ class Pass(_Model):
     )
 
 
-class TargetPolicy(_Model):
+class TargetPolicy(StrictModel):
     """Options for bringing the result to the structure of the target."""
 
     prefer: Literal["source", "target"] = _field(
@@ -181,7 +172,7 @@ class TargetPolicy(_Model):
     )
 
 
-class InputPolicy(_Model):
+class InputPolicy(StrictModel):
     """Options for reading the sources. Those of the command line take precedence."""
 
     uint16: Literal["keep", "bfloat16"] = _field(
@@ -190,7 +181,7 @@ class InputPolicy(_Model):
     )
 
 
-class ShardingPolicy(_Model):
+class ShardingPolicy(StrictModel):
     """The shardings that Orbax records for the arrays."""
 
     mesh: MeshField = Field(
@@ -203,7 +194,7 @@ class ShardingPolicy(_Model):
     )
 
 
-class OutputPolicy(_Model):
+class OutputPolicy(StrictModel):
     """Options for writing the result. Those of the command line take precedence."""
 
     format: str | None = _field(
@@ -227,7 +218,7 @@ class OutputPolicy(_Model):
     )
 
 
-class Recipe(_Model):
+class Recipe(StrictModel):
     """A recipe: what each leaf of a checkpoint is called afterwards, and what its value becomes."""
 
     version: Annotated[Literal[1], one_of("1")] = Field(description="Version of the recipe language.")

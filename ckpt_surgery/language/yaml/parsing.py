@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import yaml
@@ -44,11 +44,10 @@ _DISPUTED: Sequence[tuple[re.Pattern[str], str]] = (
 class _Builder:
     """Builds values, marks and problems from parse events."""
 
-    path: str
-    text: str
+    document: YamlDocument  # Without its value and problems
     events: Iterator[Any]
-    marks: dict[DocumentPath, Mark] = field(default_factory=dict)
-    key_marks: dict[DocumentPath, Mark] = field(default_factory=dict)
+    marks: dict[DocumentPath, Mark]
+    key_marks: dict[DocumentPath, Mark]
     problems: list[Problem] = field(default_factory=list)
 
     def report(
@@ -63,8 +62,7 @@ class _Builder:
         """Note a problem of the text of an event; without `whole`, of its first character."""
         start = event.start_mark.index
         stop = event.end_mark.index if whole else start + 1
-        place = YamlDocument(self.path, self.text, None, {}, {}).at(start, stop, path_text(path))
-        self.problems.append(Problem(message, place, hint, code))
+        self.problems.append(Problem(message, self.document.at(start, stop, path_text(path)), hint, code))
         if len(self.problems) >= MAX_PROBLEMS:
             raise _Abandoned
 
@@ -111,7 +109,7 @@ class _Builder:
         }
         hint = None
         if is_alias or getattr(event, "style", "") is None:
-            text = value_at(self.text, event.start_mark.index)
+            text = value_at(self.document.text, event.start_mark.index)
             hint = f"If it is text, put it in single quotes: {quoted(text)}"
         for what in filter(used.get, used):
             message = f"{what} is not accepted; write the value itself"
@@ -131,7 +129,7 @@ class _Builder:
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self._key(event, path)
             if key in values:
-                line = self.text.count("\n", 0, self.key_marks[*path, key].start) + 1
+                line = self.document.line(self.key_marks[*path, key].start)
                 message = f"`{key}` appears twice; the first is on line {line}"
                 self.report(message, event, (*path, key), Code.REPEATED_FIELD)
             if key is None or key in values:
@@ -165,30 +163,34 @@ def _scalar_mark(event: Any) -> Mark:
     return Mark(event.start_mark.index, event.end_mark.index, event.style or "", paired(event.value))
 
 
-def _without_tabs(text: str) -> str:
-    """The text with spaces for tabs outside of quotes, if it is JSON: YAML cannot be indented with tabs."""
-    if "\t" not in text or not text.lstrip().startswith(("{", "[")):
-        return text
-    return re.sub(r'("(?:[^"\\]|\\.)*")|\t', lambda match: match[1] or " ", text, flags=re.DOTALL)
-
-
-def parse_document(text: str, path: str) -> YamlDocument:
+def parse_document(text: str, path: str, rules: Mapping[DocumentPath, str] | None = None) -> YamlDocument:
     """The document in `text`. Problems after which parsing can go on are in its `problems`.
 
-    Raises RecipeError, with all problems found so far, if the text is not YAML, too large or nested too
-    deeply. A byte order mark is ignored.
+    `rules`: see `YamlDocument`; with them problems have no places. Raises RecipeError, with all problems
+    found so far, if the text is not YAML, too large or nested too deeply. A byte order mark is ignored.
     """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise RecipeError(f"{path} is larger than {MAX_BYTES >> 20} MiB", code=Code.UNREADABLE)
-    builder = _Builder(path, text, yaml.parse(_without_tabs(text), Loader=yaml.SafeLoader))
+    untabbed = text
+    if "\t" in text and text.lstrip().startswith(("{", "[")):  # JSON; YAML cannot be indented with tabs
+        untabbed = re.sub(r'("(?:[^"\\]|\\.)*")|\t', lambda match: match[1] or " ", text, flags=re.DOTALL)
+    marks: dict[DocumentPath, Mark] = {}
+    key_marks: dict[DocumentPath, Mark] = {}
+    document = YamlDocument(path, text, None, marks, key_marks, rules=rules)
+    builder = _Builder(document, yaml.parse(untabbed, Loader=yaml.SafeLoader), marks, key_marks)
+    value, failed = None, True
     try:
-        value = builder.root()
-        return YamlDocument(path, text, value, builder.marks, builder.key_marks, tuple(builder.problems))
-    except _Abandoned:
-        raise RecipeError(*builder.problems, code=Code.YAML) from None
+        with suppress(_Abandoned):
+            value, failed = builder.root(), False
     except yaml.YAMLError as error:
-        raise RecipeError(*builder.problems, syntax_problem(error, path, text), code=Code.YAML) from None
+        builder.problems.append(syntax_problem(error, document))
+    problems = builder.problems
+    if rules is not None:
+        problems = [replace(problem, place=None) for problem in problems]
+    if failed:
+        raise RecipeError(*problems, code=Code.YAML)
+    return replace(document, value=value, problems=tuple(problems))
 
 
 def _plain_value(text: str) -> tuple[bool | int | float | str | None, str | None]:
@@ -245,10 +247,8 @@ def unquoted_at(text: str, index: int) -> tuple[int, str] | None:
 
     None unless quotes let the parser read on beyond that text.
     """
-    begin = text.rfind("\n", 0, index) + 1
-    end = (text + "\n").index("\n", index)
-    for offset, value, key in _values(text[begin:end]):
-        start, stop = begin + offset, begin + offset + len(value)
+    for start, value, key in _values(text, index):
+        stop = start + len(value)
         if start <= index <= stop and _is_text(value, key):
             error = _first_error(f"{text[:start]}{quoted(value)}{text[stop:]}")
             if error is None or error > start + len(quoted(value)):
@@ -258,22 +258,20 @@ def unquoted_at(text: str, index: int) -> tuple[int, str] | None:
 
 def value_at(text: str, start: int) -> str:
     """The text without quotes that begins here, up to the end of its line or of its entry inside braces."""
-    begin = text.rfind("\n", 0, start) + 1
-    line = text[begin : (text + "\n").index("\n", start)]
-    return next(
-        (value for offset, value, _ in _values(line) if begin + offset == start), line[start - begin :]
-    )
+    found = (value for offset, value, _ in _values(text, start) if offset == start)
+    return next(found, text[start:].partition("\n")[0])
 
 
-def _values(line: str) -> Iterator[tuple[int, str, str | None]]:
-    """Offset, text and key of each value without quotes of a line, the last one first."""
-    line = re.sub(r"[ \t]+#.*|[ \t]+$", "", line)
+def _values(text: str, index: int) -> Iterator[tuple[int, str, str | None]]:
+    """Offset, text and key of each value without quotes on the line of a character, the last one first."""
+    begin = text.rfind("\n", 0, index) + 1
+    line = re.sub(r"[ \t]+#.*|[ \t]+$", "", text[begin : (text + "\n").index("\n", index)])
     for start in reversed(list(_VALUE.finditer(line))):
         rest = line[start.end() :]
         ends = [end.start() for end in _FLOW_END.finditer(rest)] if "{" in line[: start.end()] else []
         value = next((rest[:end] for end in ends if _balanced(rest[:end])), rest)
         if value:
-            yield start.end(), value, start["key"]
+            yield begin + start.end(), value, start["key"]
 
 
 def _is_text(value: str, key: str | None) -> bool:
@@ -295,24 +293,23 @@ def _first_error(text: str) -> int | None:
     try:
         for _ in yaml.parse(text, Loader=yaml.SafeLoader):
             pass
-    except yaml.MarkedYAMLError as error:
-        return 0 if error.problem_mark is None else error.problem_mark.index
-    except yaml.YAMLError:
-        return 0
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        return 0 if mark is None else int(mark.index)
     return None
 
 
-def syntax_problem(error: yaml.YAMLError, path: str, text: str) -> Problem:
+def syntax_problem(error: yaml.YAMLError, document: YamlDocument) -> Problem:
     """The problem of a text that is not YAML, at the place where a person has to look."""
-    whole = YamlDocument(path, text, None, {}, {})
+    text = document.text
     if isinstance(error, yaml.reader.ReaderError):
         message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
-        return Problem(message, whole.at(error.position, error.position + 1))
+        return Problem(message, document.at(error.position, error.position + 1))
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return Problem(f"{path} is not valid YAML")
+        return Problem(f"{document.path} is not valid YAML")
     index = min(error.problem_mark.index, len(text))
     message, start, hint = _explained(error, text, index)
-    return Problem(message, whole.at(start, start + 1), hint)
+    return Problem(message, document.at(start, start + 1), hint)
 
 
 def _explained(error: yaml.MarkedYAMLError, text: str, index: int) -> tuple[str, int, str | None]:

@@ -67,22 +67,14 @@ def _scalar(text: str) -> str:
     """Text without quotes where it reads as itself, as a value and as a key; else in quotes."""
     if _PLAIN.fullmatch(text):
         return text  # to read each key of a long table would take minutes
-    return next((form for form in _forms(text) if _reads_as(form, text)), json.dumps(text))
-
-
-def _forms(text: str) -> Iterator[str]:
-    if text.isascii() and text.isprintable():
-        yield text
-    if text.isprintable() and "'" in text and not set(text) & set('"\\'):
-        yield f'"{text}"'
-    if text.isprintable():
-        yield quoted(text)
-
-
-def _reads_as(form: str, text: str) -> bool:
+    forms = [text] if text.isascii() else []
+    forms += [f'"{text}"'] if "'" in text and not set(text) & set('"\\') else []
     block = [{"k": text}, {text: 1}]
-    written = f"- [[{form}], {{k: {form}}}, {{{form}: 1}}]\n- k: {form}\n- {form}: 1\n"
-    return _means(written, [[[text], *block], *block])
+    for form in (*forms, quoted(text)) if text.isprintable() else ():
+        written = f"- [[{form}], {{k: {form}}}, {{{form}: 1}}]\n- k: {form}\n- {form}: 1\n"
+        if _means(written, [[[text], *block], *block]):
+            return form
+    return json.dumps(text)
 
 
 def _means(text: str, value: Any) -> bool:

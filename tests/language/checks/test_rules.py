@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.language.checks.findings import Subject
-from ckpt_surgery.language.checks.rules import RuleCheck, unused_lets
+from ckpt_surgery.language.checks.recipe import RuleCheck, unused_lets
 from ckpt_surgery.language.expressions.naming import MEANINGS
 from ckpt_surgery.language.schema.fields import Pass, Recipe
 
