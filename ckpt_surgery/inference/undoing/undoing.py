@@ -28,7 +28,7 @@ from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.nonfinite import AllowNonfinite
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantization import Quantize
-from ckpt_surgery.inference.expressions.layouts import reshaping, restricted, transposing
+from ckpt_surgery.inference.expressions.layouts import Layout, reshaping, restricted, transposing
 from ckpt_surgery.inference.expressions.source_expressions import (
     INNER,
     SourceExpression,

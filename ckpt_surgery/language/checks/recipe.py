@@ -13,6 +13,7 @@ from typing import Any
 
 import regex
 
+from ckpt_surgery.core.errors import Code
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.shardings import spec_flaw
 from ckpt_surgery.core.text import did_you_mean
