@@ -46,8 +46,6 @@ _DOUBLE = re.compile(r'"([^"]*)"')
 _YAML_ESCAPE = re.compile(r'\\[0abtnvfre "/\\N_LPxuU]|\\$')
 _BOOLEAN = {"yes": "true", "on": "true", "no": "false", "off": "false", "y": "true", "n": "false"}
 _GROUP = re.compile(r"\\(?:([1-9]\d?)|g<(\w+)>)")
-_KEY_OF_GROUP = re.compile(r"""\[(?:f?)(['"])((?:(?!\1)[^\\{}])*(?:\\[1-9](?:(?!\1)[^\\{}])*)+)\1\]""")
-"""The key of a lookup, in quotes, with the sign of a group: in expressions, that is the character U+0001."""
 _DOLLAR = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _QUOTED = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 _QUOTE = re.compile("['\"]")
@@ -100,20 +98,7 @@ def mended_text(text: str, path: str) -> Mended:
         if remedied is None:
             break
         after, problems = remedied
-    return Mended(path, text, _with_keys_of_groups(after, problems, path), tuple(problems))
-
-
-def _with_keys_of_groups(text: str, problems: Sequence[Problem], path: str) -> str:
-    """Mend templates' groups in keys of `source[…]`, which lint misses, on lines where it finds nothing."""
-    known, lines = set(map(_identity, problems)), text.split("\n")
-    wrong = {problem.place.line for problem in problems if problem.place}
-    for number, line in enumerate(lines, 1):
-        changed = line if number in wrong else _with_groups_in_keys(line)
-        if changed != line:
-            candidate = [*lines[: number - 1], changed, *lines[number:]]
-            if known >= set(map(_identity, _problems("\n".join(candidate), path))):
-                lines = candidate
-    return "\n".join(lines)
+    return Mended(path, text, after, tuple(problems))
 
 
 def _problems(text: str, path: str) -> Sequence[Problem]:
@@ -233,19 +218,6 @@ def _without_signs_of_templates(line: str) -> str:
     if value[:1] in ("'", '"') or any(_QUOTE.search(part) for part in parts[::2]):
         return line
     return before + "".join(_expression(part) if n % 2 == 0 else part for n, part in enumerate(parts))
-
-
-def _with_groups_in_keys(line: str) -> str:
-    """The line with `source[f'a/{g[1]}']` for `source['a/\\1']`, which no key can be."""
-    field = _EXPRESSION_FIELD.match(line)
-    if field is None or field[2][:1] in ("'", '"'):
-        return line
-
-    def text(key: re.Match[str]) -> str:
-        name = re.sub(r"\\([1-9])", r"{g[\1]}", key[2])
-        return f"[f{key[1]}{name}{key[1]}]"
-
-    return field[1] + _KEY_OF_GROUP.sub(text, field[2])
 
 
 def _expression(text: str) -> str:

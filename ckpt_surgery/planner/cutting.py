@@ -11,7 +11,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first
 from ckpt_surgery.functions.streams import block_shape, seeing_bytes
-from ckpt_surgery.graph.costs import READ_SPAN, chunk_shape_of, decoded_bytes, needed, task_bytes, working_set
+from ckpt_surgery.graph.costs import chunk_shape_of, decoded_bytes, needed, task_bytes, working_set
 from ckpt_surgery.graph.walks import streams_of
 
 MAX_CHUNK = 32 << 20
@@ -132,13 +132,12 @@ def cut(
     block = tuple(max(-(-b // c) if b >= n else b // c, 1) * c for b, c, n in pairs)
     chosen = measured(value, chunks, block, pieces)
     if chosen.working_set > room:
-        what = f"one element needs {bytes_text(chosen.working_set)} of memory ({_why_so_much(value)})"
+        what = f"one element needs {bytes_text(chosen.working_set)} of memory"
         raise _too_little(what, budget, room, budget_for(chosen.working_set, staged))
     return chosen
 
 
 def _too_little(what: str, budget: int, room: int, enough: str) -> PlanError:
-    """The error where not even the smallest task fits: `what` needs more."""
     message = f"{what}; the budget of {bytes_text(budget)} leaves {bytes_text(room)} for computing"
     return PlanError(message, hint=f'Give it more: `memory="{enough}"`.', code=Code.BUDGET)
 
@@ -199,17 +198,6 @@ def _piece_bytes(node: Apply, region: Region) -> int:
     [child] = node.inputs
     spec = child.spec
     return working_set(child, region) + seeing_bytes(spec.shape, spec.dtype.itemsize) + node.function.scratch
-
-
-def _why_so_much(value: Node) -> str:
-    if any(part.function.full_copies > 0 for part in inputs_first([value])):
-        return "a part of it is computed as a whole"
-    reads = list(needed(value, Region.whole((1,) * value.spec.ndim)))
-    if any(region.size == read.spec.size > 1 for read, region in reads):
-        return "all of what it reads is needed at once"
-    if any(decoded_bytes(read, region) > READ_SPAN // 2 for read, region in reads):
-        return "the chunks of its sources are that large"
-    return "reading a file takes that much"
 
 
 def budget_for(room: int, staged: bool = False) -> str:

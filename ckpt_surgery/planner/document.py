@@ -9,6 +9,7 @@ sources, rule, effects, how, served]`; sources that are all alike have one descr
 `[kind, shape, dtype, PRNG or kind of empty node]`; a rule is `[path, line, name]`.
 """
 
+import contextlib
 import hashlib
 import json
 import math
@@ -161,21 +162,24 @@ def plan_file(plan: Plan, saved: SavedPlan) -> bytes:
     document["sources"] = {one.name: msgspec.to_builtins(one) for one in inputs}
     document[SAVED] = msgspec.to_builtins(saved)
     document[SAVED]["sha256"] = seal(document)
-    try:
-        return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
-    except UnicodeEncodeError:  # halves of surrogate pairs, in names of files that are not UTF-8
-        return json.dumps(document, indent=1).encode() + b"\n"
+    text = _encoded(document)
+    with contextlib.suppress(msgspec.DecodeError):  # of halves of surrogate pairs: such a file has one line
+        text = msgspec.json.format(text, indent=1)
+    return text + b"\n"
 
 
 def seal(document: Mapping[str, Any]) -> str:
     """SHA-256, hexadecimal, of a plan's document without the paths of its inputs, which may change."""
     sources = {name: {**source, "path": ""} for name, source in document["sources"].items()}
     rest = {**document, "sources": sources, SAVED: {**document[SAVED], "sha256": ""}}
+    return hashlib.sha256(_encoded(rest, "sorted")).hexdigest()
+
+
+def _encoded(document: Mapping[str, Any], order: Literal["sorted"] | None = None) -> bytes:
     try:
-        text = msgspec.json.encode(rest, order="sorted")
-    except UnicodeEncodeError:  # as in `plan_file`
-        text = json.dumps(rest, sort_keys=True).encode()
-    return hashlib.sha256(text).hexdigest()
+        return msgspec.json.encode(document, order=order)
+    except UnicodeEncodeError:  # halves of surrogate pairs, in names of files that are not UTF-8
+        return json.dumps(document, sort_keys=order is not None).encode()
 
 
 def looks_of(plan: Plan) -> dict[str, Any]:
@@ -263,10 +267,7 @@ def read_plan_file(path: PathLike, text: bytes | None = None) -> PlanFile | None
 
 
 def _check_paths(path: PathLike, file: _WholeFile) -> None:
-    """Refuse inputs without a path, and paths that depend on the working directory, or that no file can have.
-
-    Raises UsageError.
-    """
+    """Refuse inputs without a path, and paths that are relative, or that no file can have."""
     saved = file.saved
     if sorted(saved.inputs) != sorted(file.sources):
         raise not_saved(path, "sources", "not the inputs of the plan")
@@ -365,5 +366,4 @@ def _dropped(one: Mapping[str, Any], look: Look) -> Dropped:
 
 
 def _ref(rule: Look) -> RuleRef:
-    path, line, name = rule
-    return RuleRef(path, line, name=name)
+    return RuleRef(rule[0], rule[1], name=rule[2])

@@ -15,7 +15,7 @@ from ckpt_surgery.core.keys import Key, text_of
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, Series, nodes_of, reads
+from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, nodes_of, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.create import Full, InPlaceOf
 from ckpt_surgery.language.expressions.scope import SOURCES, Leaves, Unavailable, described
@@ -194,7 +194,7 @@ def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None 
         return Entry(key, replace(value, key=key), Apply(Full((0,), 0, BOOL), ()))  # it has no elements
     if not isinstance(value, Array):
         raise SurgeryError(
-            f"`value` gives {_described(value)}, not an array or a number", code=Code.NOT_AN_ARRAY
+            f"`value` gives {described(value)}, not an array or a number", code=Code.NOT_AN_ARRAY
         )
     node = value.rounded_to_declared()
     if isinstance(node, Read):
@@ -231,20 +231,6 @@ def in_place_of(old: Entry, new: Entry) -> Entry:
     if old.leaf.kind not in HAS_ARRAY or any(reads(new.value)):
         return new
     return replace(new, value=Apply(InPlaceOf(), (new.value, old.value)))
-
-
-def _described(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, str):
-        return f"the string {value!r}"
-    if isinstance(value, Series):
-        return "a list of leaves (`xs`; `stack(xs)`, say, makes one array of it)"
-    if isinstance(value, Sequence):
-        return f"a list of {len(value)} values (take one of them: `[0]`)"
-    if isinstance(value, Leaves):
-        return f"the leaves of `{value.name}` (take one of them: `{value.name}['a/b']`)"
-    return described(value)
 
 
 def key_of(components: Sequence[Component], origin: Key | None, lists: frozenset[tuple[str, ...]]) -> Key:

@@ -263,13 +263,6 @@ def _work(
     return all(outputs.get(key) == move for key, move in wanted.items())
 
 
-def without_place(rules: Sequence[Move], leaves: Collection[str], unclaimed: Mapping[str, Tree]) -> list[str]:
-    """The keys of source leaves that the target has no place for, also not by these rules."""
-    placed = {(rule.name, origin) for rule in rules for origin in rule.given.values()}
-    pairs = ((name, text) for name, tree in unclaimed.items() for text in tree)
-    return [text for name, text in pairs if text not in leaves and (name, text) not in placed]
-
-
 def move_hints(rules: Sequence[Move], count: int, several: bool) -> Iterator[str]:
     """Sentences about rules that give missing leaves.
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import regex
-
 from ckpt_surgery.core.dtypes import DType, lost_by_cast
 from ckpt_surgery.core.errors import FunctionError, Problem
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -37,7 +35,7 @@ from ckpt_surgery.planner.entries import (
     with_lists,
 )
 from ckpt_surgery.planner.mistakes import slashed
-from ckpt_surgery.planner.prefixes import look_alike, move_hints, pattern_of, suggestions, without_place
+from ckpt_surgery.planner.prefixes import look_alike, move_hints, pattern_of, suggestions
 from ckpt_surgery.planner.problems import MANY, Problems
 from ckpt_surgery.planner.running import PassRun
 
@@ -209,7 +207,7 @@ def _note_missing(
     if left:
         them = "the others" if rules else "them" if len(left) > 1 else "it"
         near = dict.fromkeys(key for keys in alike.values() for key in keys)
-        has = near or without_place(rules, target.leaves, unclaimed)
+        has = near or [text for tree in unclaimed.values() for text in tree if text not in target.leaves]
         more = f"; the source has {few_keys(has)}" if has else ""
         new = [text for text in valued if not alike[text]]
         if not valued:
@@ -298,21 +296,13 @@ def _misfit(target: Target, leaf: Leaf, entry: Entry) -> Notice | None:
 
 
 def _disagree(problems: Problems, target: Target, misfits: Sequence[tuple[Entry, Notice]]) -> None:
-    """Note values that do not fit the target: warnings if its leaves fall back, else problems.
-
-    A rule that takes the target's own value is suggested for few of its leaves only.
-    """
-    are_few = len(misfits) == 1 or 2 * len(misfits) <= len(target.leaves)
+    """Note values that do not fit the target: warnings if its leaves fall back, else problems."""
     for entry, misfit in misfits:
         has_value = target.has_value(target.leaves[entry.key.text])
         if target.policy.on_shape_mismatch == "fallback" and has_value:
             problems.warn(replace(misfit, after=f"{misfit.after}: the target's value is used"))
             continue
-        own = ""
         if not has_value:
             misfit = replace(misfit, after=f"{misfit.after}; the target has no value for it{target.lack}")
-        elif are_few:
-            fill = f"{{fill: '{regex.escape(entry.key.text, special_only=True)}', fallback: true}}"
-            own = f"; where the target's own value is meant, write `{fill}`"
-        own += ", or ask for another kind in the target" if entry.key.text in target.asked else ""
-        problems.about(entry, misfit, f"Change the value with a rule{own}.", Code.TARGET_MISFIT)
+        kind = ", or ask for another kind in the target" if entry.key.text in target.asked else ""
+        problems.about(entry, misfit, f"Change the value with a rule{kind}.", Code.TARGET_MISFIT)

@@ -23,9 +23,8 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.schema.fields import Rule
 from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.language.yaml.document import path_text
-from ckpt_surgery.planner.entries import PLACEHOLDER, Entry, Listings
+from ckpt_surgery.planner.entries import PLACEHOLDER, Listings
 from ckpt_surgery.planner.plan import Fate, Plan
-from ckpt_surgery.planner.prefixes import suggestions
 from ckpt_surgery.planner.problems import MANY
 from ckpt_surgery.planner.target import ANOTHER_TAKEN, NOT_IN_TARGET, Target
 
@@ -141,28 +140,12 @@ def check_sources_used(plan: Plan, loaded: LoadedRecipe, listings: Listings, tar
         if arrays and all(drop.why in BY_ITSELF for drop in arrays):
             has = f"{shown(given.path)} has {few_keys(drop.leaf.key.printed for drop in arrays)}"
             message = f"nothing of the source `{given.name}` is used: {has}"
-            hint = _hint(given.name, plan, loaded, listings, target)
+            hint = "" if target is None else "Add rules that take its leaves to keys of the target. "
+            hint += "Leave out this source, or drop it on purpose: "
+            hint += f"`{{match: '.*', source: {given.name}, drop: true}}`."
             problems.append(Problem(message, None, hint, Code.SOURCE_UNUSED))
     if problems:
         raise PlanError(*problems)
-
-
-def _hint(name: str, plan: Plan, loaded: LoadedRecipe, listings: Listings, target: Target | None) -> str:
-    """Advice about a source that is not used: rules that take its leaves in place of the target's."""
-    away = f"Leave out this source, or drop it on purpose: `{{match: '.*', source: {name}, drop: true}}`."
-    if target is None:
-        return away
-    defaulted = [step.leaf.key.text for step in plan.steps if step.fate is Fate.DEFAULTED]
-    tree = {text: Entry(leaf.key, leaf, Read(name, leaf)) for text, leaf in listings[name].items()}
-    offered = {source: tree if source == name else {} for source in listings}
-    rules = [one.rule for one in suggestions(defaulted, target.leaves, offered)]
-    if not rules:
-        takes = "Add rules that take its leaves to keys of the target."
-        return f"{takes} {away}" if len(listings) > 1 else takes
-    made = {step.rule.path for step in plan.steps if step.rule is not None}
-    always = [f"`{path}`" for path, rule in _rules(loaded) if rule.fallback is True and path in made]
-    instead = f", in place of {' and '.join(always)}" if always else ""
-    return f"It fits the target by the rule `{'` and `'.join(rules)}`{instead}."
 
 
 def check_keys(function: TracedFunction, target: Target | None) -> None:
