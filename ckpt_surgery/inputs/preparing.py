@@ -28,7 +28,7 @@ from ckpt_surgery.inputs import opening
 from ckpt_surgery.inputs.model_configs import config_warnings
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.pinned import as_pinned, check_same_sources, load_hooks, options_of, reopen_sources
-from ckpt_surgery.inputs.request import InMemory, Request, with_hooks
+from ckpt_surgery.inputs.request import Request, with_hooks
 from ckpt_surgery.inputs.warnings import chosen_item_notes, destination_warnings, dropped_items, plan_warnings
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
@@ -90,7 +90,8 @@ def prepare(request: Request, on_pass: OnPass | None = None) -> Prepared:
         keys = [step.leaf.key.text for step in plan.steps]
         metadata = with_scan_layers(metadata, keys, options.step is not None)
     encoder, items = destination.encoder, dropped_items(sources, options)
-    plan = replace(plan, metadata=metadata, dropped_items=items, destination=options.chosen)
+    chosen = None if options.path is None else options
+    plan = replace(plan, metadata=metadata, dropped_items=items, destination=chosen)
     if request.made_from is None and encoder.details.holds_config:  # a merge changes the entries itself
         warnings = (*warnings, *config_warnings(plan))
     about = inputs.memory, inputs.workers, inputs.hooks, dict(inputs.configs.read), inputs.listing
@@ -170,15 +171,7 @@ def open_inputs(request: Request) -> Inputs:
         given = request.opened or opening.open_sources(request)
     else:
         given = reopen_sources(request, pinned)
-    try:
-        names = loaded.recipe.source_names(len(given))
-    except UsageError as error:
-        too_many = len(given) > len(loaded.recipe.named_sources)
-        if not too_many or request.target is not None or not isinstance(request.sources[-1], InMemory):
-            raise
-        hint = "If the last tree is the target, say so: `target=…`."
-        raise UsageError(replace(error.problems[0], hint=hint)) from None
-    sources = dict(zip(names, given, strict=True))
+    sources = dict(zip(loaded.recipe.source_names(len(given)), given, strict=True))
     configs = opening.ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.configs)
     loaded = replace(loaded, configs=opening.configs_of(configs))
     listings = {name: source.leaves() for name, source in sources.items()}

@@ -83,24 +83,14 @@ def dequantized(leaves: Collection[Leaf]) -> tuple[str, ...]:
     for leaf in leaves:
         if leaf.unreadable is not None:
             unread.setdefault(leaf.unreadable, []).append(leaf.key.printed)
-    problems = []
-    for why, keys in unread.items():
-        leaves_that, them = ("a leaf that", "it")
-        if len(keys) > 1:
-            leaves_that, them = f"{len(keys):,} leaves, each of which", "them"
-        hint = f"{why.hint} Or drop {them}."
-        problems.append(Problem(f"the plan reads {leaves_that} {why.why}: {few_keys(keys)}", hint=hint))
-    if problems:
-        raise SourceError(*problems)
+    if unread:
+        named = ((why, f"the plan reads what {why.why}: {few_keys(keys)}") for why, keys in unread.items())
+        raise SourceError(*(Problem(what, hint=f"{why.hint} Or drop it.") for why, what in named))
     converted = [leaf for leaf in leaves if leaf.stored_type is not None]
     counts = Counter(leaf.stored_type for leaf in converted).most_common()
-    if not counts:
-        return ()
-    types = ", ".join(f"{count:,} as {name}" if i else f"{name}" for i, (name, count) in enumerate(counts))
+    types = ", ".join(f"{name} ({count:,})" for name, count in counts)
     dtypes = ", ".join(sorted({leaf.spec.dtype.name for leaf in converted if leaf.spec is not None}))
-    are = f"{number_of(counts[0][1], 'leaf')} {'is' if counts[0][1] == 1 else 'are'}"
-    they = "it is" if len(converted) == 1 else "they are"
-    return (f"{are} stored as {types}: {they} dequantized to {dtypes}",)
+    return (f"dequantized to {dtypes}: leaves that are stored as {types}",) if counts else ()
 
 
 def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Encoder, Source
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.planner.plan import ChosenDestination, Plan, Replacement
+from ckpt_surgery.planner.plan import Plan, Replacement
 
 DEFAULT_FORMAT = "orbax"
 DEFAULT_ITEM = "default"
@@ -34,12 +34,6 @@ class DestinationOptions:
     shard_size: int | None
     """Bytes of arrays per file at most; None: one file."""
     link_mode: LinkMode
-
-    @property
-    def chosen(self) -> ChosenDestination | None:
-        """Destination as a plan names it; None if the plan is made without one."""
-        path = self.path
-        return None if path is None else ChosenDestination(path, self.format, self.step, self.item)
 
     @property
     def name(self) -> str:

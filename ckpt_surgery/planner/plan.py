@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.documents import Document
@@ -27,6 +27,9 @@ from ckpt_surgery.functions.reductions import ListReduction
 from ckpt_surgery.language.loading import ParamValue
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.entries import RuleEffect, RuleRef, changing_rules
+
+if TYPE_CHECKING:
+    from ckpt_surgery.planner.options import DestinationOptions
 
 
 class Fate(enum.StrEnum):
@@ -192,20 +195,6 @@ class Replacement:
 
 
 @dataclass(frozen=True)
-class ChosenDestination:
-    """Destination of the result, and its format."""
-
-    path: str
-    """Path or URL as the caller gave it."""
-    format: str
-    """Name of the format."""
-    step: int | None = None
-    """The step that is written below the path; None where it is the checkpoint's own."""
-    item: str | None = None
-    """The item of that step."""
-
-
-@dataclass(frozen=True)
 class Costs:
     """Costs of carrying out a plan, in bytes."""
 
@@ -266,7 +255,7 @@ class Plan(Represented):
     """The items beside those that are read, which the result does not get."""
     replaces: Replacement | None = None
     """Content of the destination; None where nothing is, or no destination was looked at."""
-    destination: ChosenDestination | None = None
+    destination: "DestinationOptions | None" = None
     """Where the result goes; None where that is in memory, or was not said."""
     restorable_by: Mapping[str, str] = field(default_factory=dict)
     """The oldest version of each package that can restore the result; of packages for which it is known."""
