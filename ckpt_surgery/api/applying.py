@@ -1,8 +1,4 @@
-"""The functions that make and carry out plans: `plan`, `apply` and `convert`.
-
-Each takes what the command of the same name takes, under the same names and with the same defaults. Errors
-are `SurgeryError`s, whose `exit_code` is the command's.
-"""
+"""The functions that make and carry out plans: `plan`, `apply` and `convert`, as the commands do."""
 
 from collections.abc import Sequence
 from typing import Unpack, cast

@@ -1,8 +1,4 @@
-"""`clean`: list or remove what dead runs left beside a destination.
-
-Removed is what a run of this tool made, by its name and by what is in it, whose run has ended. A checkpoint
-that a run moved aside goes back to its place, or stays where it is if something else took that place.
-"""
+"""`clean`: list or remove what dead runs of this tool left beside a destination, and put checkpoints back."""
 
 import contextlib
 import enum

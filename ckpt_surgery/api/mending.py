@@ -1,7 +1,6 @@
 """Mend mistakes in recipes that lint finds and that have a single remedy; all other text stays as it is.
 
-A remedy is tried on the text, and taken only where lint then no longer finds the mistake and finds nothing
-that the remedy brought about. Where two remedies would do, none is taken.
+A remedy is taken only where lint then finds neither the mistake nor a new one.
 """
 
 import difflib

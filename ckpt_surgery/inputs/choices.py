@@ -1,7 +1,4 @@
-"""Recipes that come with the package, and names of formats: the choices that commands list.
-
-The list of recipes is shown without importing anything else of the library.
-"""
+"""Recipes that come with the package, and names of formats: choices that commands list, fast to import."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""Models that packaged recipes convert, with their layouts, for `convert --to`.
-
-They are read from `models.yaml` on first use.
-"""
+"""Models that packaged recipes convert, with their layouts, for `convert --to`: what `models.yaml` says."""
 
 import functools
 from collections.abc import Mapping

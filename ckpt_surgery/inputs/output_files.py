@@ -1,10 +1,7 @@
-"""The files that commands write besides checkpoints: where they may be written, and how.
+"""Files that commands write besides checkpoints: where they may be written, and how.
 
-A document replaces nothing that its command reads or writes: no file of a checkpoint, wherever it lies, and
-neither the recipe nor its hooks nor a saved plan; and it is put into no checkpoint.
-
-Recipes are drafts that people edit, so they replace no file unless they may overwrite it. Saved plans and
-pages of reports are made again and again by CI jobs: they replace files of their own kind.
+They replace nothing that the command reads or writes, and are put into no checkpoint. Recipes replace no file
+unless they may overwrite it; saved plans and pages of reports replace files of their own kind.
 """
 
 import contextlib

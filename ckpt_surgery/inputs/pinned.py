@@ -1,7 +1,4 @@
-"""Requests pinned by a plan: they are planned again, and must give the same plan.
-
-Saved plans and Plan objects are both carried out this way, without reading the recipe again.
-"""
+"""Requests pinned by a saved plan or a Plan: they are planned again, and must give the same plan."""
 
 import os
 from collections.abc import Mapping, Sequence

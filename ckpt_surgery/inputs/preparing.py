@@ -1,7 +1,4 @@
-"""From a request to a plan: read the recipe, open the sources, list their leaves, and plan.
-
-Reads metadata only, and creates nothing.
-"""
+"""From a request to a plan: open the sources and plan. Reads metadata only, and creates nothing."""
 
 import os
 from collections.abc import Mapping, Sequence

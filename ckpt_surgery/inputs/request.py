@@ -1,7 +1,4 @@
-"""Requests for plans, normalized from the caller's arguments, and the recipes that they name.
-
-Readers of recipes are imported only where one is read: looking at checkpoints needs no pydantic or PyYAML.
-"""
+"""Requests for plans, normalized from arguments, and their recipes; readers of these are imported on use."""
 
 import os
 import re

@@ -1,7 +1,4 @@
-"""Saved plans: a request with all that it depends on, which must plan to the same digest again.
-
-They can be shown without their sources, with a note on whether these still fit.
-"""
+"""Saved plans: write them, read their requests, and show them without their sources."""
 
 import os
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""Assign leaves to rules: the first one that matches the leaf's key and whose `when` is true.
-
-A `match` rule claims leaves of the sources, and a `fill` rule keys of the target, for which it gives entries.
-"""
+"""Assign leaves to rules: the first one that matches the leaf's key and whose `when` is true."""
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,9 +1,7 @@
-"""Decides what becomes of every leaf, from a recipe and the listings of the sources.
+"""Decides what becomes of every leaf, from a recipe and the listings of the sources; reads no values.
 
 Each pass turns the tree of the first source into the next one: rules claim leaves and make new ones, and a
-policy decides about the leaves that no rule claims. The last pass makes the target's structure. The value of
-an entry is a node, so nothing is read. The problems of a pass are raised together at its end, because later
-passes would only repeat them.
+policy decides about the rest. The problems of a pass are raised together, as later passes would repeat them.
 """
 
 from collections import Counter

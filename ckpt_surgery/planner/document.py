@@ -1,12 +1,9 @@
-"""A plan's file: what `plan --out` saves, and `apply` carries out.
+"""A plan's file: the JSON document of `plan` with one more member, `saved`, which `apply` carries out.
 
-It is the JSON document of `plan`, for people and other programs, with one more member, `saved`: the request
-with all that it depends on. `apply` plans it again over the same files, and refuses another plan.
-
-`saved.looks` is for showing the plan where no source is at hand. It has the distinct looks of leaves, and for
-each entry of `leaves` and of `dropped` the number of its look. A look is `[description, descriptions of its
-sources, rule, effects, how, served]`; sources that are all alike have one description. A description is
-`[kind, shape, dtype, PRNG or kind of empty node]`; a rule is `[path, line, name]`.
+`saved.looks` is for showing the plan where no source is at hand: the distinct looks of leaves, and the number
+of its look for each of `leaves` and `dropped`. A look is `[description, descriptions of its sources, rule,
+effects, how, served]`, a description `[kind, shape, dtype, PRNG or kind of empty node]`, a rule `[path, line,
+name]`. Sources that are all alike have one description.
 """
 
 import contextlib

@@ -1,8 +1,4 @@
-"""Warns of mistakes in keys: dots for slashes, braces without a dollar sign, slots that are left behind.
-
-Dots make a leaf `params.l0.kernel` beside the tree `params`. Where the slots of Adam, `mu` and `nu`, keep the
-names of parameters that are renamed, training could not go on from the result.
-"""
+"""Warns of mistakes in keys: dots for slashes, braces without a dollar sign, slots that are left behind."""
 
 import itertools
 import re

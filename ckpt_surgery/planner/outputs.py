@@ -1,8 +1,7 @@
 """Forms and checks outputs: flat dicts, empty nodes, keys that are both leaf and container, shardings.
 
-A dict, at any depth, is flat where a key has a slash in it and no value is a container: its keys are whole
-paths, as `flax.traverse_util.flatten_dict` makes them. Leaves that rules rename or add within a flat dict get
-keys like its others.
+A dict is flat where a key has a slash in it and no value is a container, as `flax.traverse_util.flatten_dict`
+makes it. Leaves that rules rename or add within it get keys like its others.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set

@@ -1,8 +1,4 @@
-"""The plan: what every output leaf is, where it comes from, and what it costs to write it.
-
-A plan is made from metadata alone. It is this one value that is printed, reported as JSON by `plan` and
-`--dry-run`, and executed.
-"""
+"""The plan, made from metadata alone: what every output leaf is, where it comes from, and what it costs."""
 
 import enum
 from collections import Counter

@@ -1,9 +1,6 @@
 """Finds the leaves that a target lacks elsewhere in the sources: below another prefix, or without `/value`.
 
-A training state wraps the params in `params`, an optimizer in `target`, and modules of Flax NNX put `value`
-behind each key. Where source and target differ in that alone, few rules bring them together.
-
-Hints for leaves that nothing gives say so, and name those that are new.
+A training state wraps the params in `params`, an optimizer in `target`; NNX puts `value` behind keys.
 """
 
 import itertools
@@ -32,7 +29,6 @@ MOST_MOVES = 32
 """Number of moves that are tried on all keys."""
 _CONTAINERS = STATES | (OPTIMIZER - {"mu", "nu", "v_row", "v_col"}) | {"state"}
 """Components of keys within an optimizer's state that say nothing about what lies below."""
-_NUMBER = re.compile(r"\d+")
 _INDEX = re.compile(r"(?:^|/)\[[0-9]+\](?:/|$)")
 """A component that templates take for the index of a list."""
 
@@ -65,16 +61,6 @@ class Move:
     def names(self) -> list[str]:
         """The components that the keys start with in the source."""
         return self.source.start.split(SEPARATOR)[:-1]
-
-    @property
-    def affinity(self) -> int:
-        """Number of components of the new start that are in the old one, or the name of the source.
-
-        One more where both have the same numbers: `layer_3/` of `3/`.
-        """
-        known, numbers = {self.name, *self.names}, _NUMBER.findall(self.target.start)
-        same = bool(numbers) and numbers == _NUMBER.findall(self.source.start)
-        return sum(name in known for name in self.target.start.split(SEPARATOR)[:-1]) + same
 
     def rivals(self, other: "Move") -> bool:
         """Whether two candidates give one key of the target from different leaves."""
@@ -212,19 +198,9 @@ def look_alike(key: str, leaves: Mapping[str, Leaf], offered: Iterable[Tree]) ->
 
 
 def _preferred(rivals: Sequence[Move]) -> Move | None:
-    """The one of several candidates for the same leaves that is meant; None where that is not clear.
-
-    The names may tell, as of `image` to `params/image`. Otherwise it is `params` beside others, say `ema`.
-    """
-    close = max(rival.affinity for rival in rivals)
-    closest = [rival for rival in rivals if rival.affinity == close]
-    if len(closest) == 1:
-        return closest[0]
-    params = [rival for rival in closest if rival.names[-1:] == [PARAMS]]
-    if len(params) != 1 or len({rival.name for rival in closest}) != 1:
-        return None
-    above = params[0].names[:-1]
-    return params[0] if all(rival.names[: len(above)] == above for rival in closest) else None
+    """The one of several candidates for the same leaves that is meant: `params` beside others, say `ema`."""
+    params = [rival for rival in rivals if rival.names[-1:] == [PARAMS]]
+    return rivals[0] if len(rivals) == 1 else params[0] if len(params) == 1 else None
 
 
 def _with(rules: Sequence[Move], best: Move) -> Iterator[list[Move]]:

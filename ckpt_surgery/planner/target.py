@@ -1,9 +1,7 @@
 """The target decides which leaves the last pass gives, and what each of them is.
 
-Each key of the target gets the first of these that exists: what a `fill` rule gives; the output of a
-`match` or `add` rule with that key; then, as `target.prefer` says, the source leaf with that key or the
-target's own value. A key that gets nothing is a problem, unless the recipe allows the target's value. Entries
-that no key of the target gets are dropped.
+Each key gets what a `fill` rule gives, else the output of another rule with that key, else, as
+`target.prefer` says, the source leaf with that key or the target's own value.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set

@@ -1,7 +1,4 @@
-"""Trace one leaf through the passes: the rules that made it, and those that could have claimed it.
-
-The passes that were run have kept what each of their outputs is made of, because they were watched.
-"""
+"""Trace one leaf through the passes: the rules that made it, and those that could have claimed it."""
 
 import enum
 from collections import defaultdict

@@ -1,7 +1,4 @@
-"""Decide how each output gets its value: linked or copied from stored bytes, or computed.
-
-It is decided from manifests alone: the cheapest way that the destination supports.
-"""
+"""Decide from manifests how each output gets its value: linked or copied from stored bytes, or computed."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

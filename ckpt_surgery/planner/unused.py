@@ -1,8 +1,4 @@
-"""Find sources, and rows of their leaves, that a plan does not use, and how much of it is the target's own.
-
-All are easily mistakes. A model whose names do not fit those of a checkpoint would come out whole, and made
-of random numbers. A row is what has one index along any axis.
-"""
+"""Find sources, and rows (one index along an axis) of their leaves, that a plan leaves out by mistake."""
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence

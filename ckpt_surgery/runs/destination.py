@@ -1,7 +1,4 @@
-"""The destination of a run: check it before and after planning, and open the sink that writes there.
-
-A run that writes one item of a step never removes another.
-"""
+"""The destination of a run: check it before and after planning, and open the sink that writes there."""
 
 import os
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Run a plan on a Dask cluster: each shard is a task, and this process publishes the result.
 
-Dask decides which worker writes which shard, and gives the shards of dead workers to others. The data goes
-from the workers to the destination; only notes about shards pass the scheduler.
+Dask decides which worker writes which shard; only notes about shards pass the scheduler.
 """
 
 import asyncio
