@@ -18,8 +18,8 @@ from ckpt_surgery.core.text import bytes_text, few, number_of, shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs import options
-from ckpt_surgery.inputs.opening import choice_at, uint16_at
-from ckpt_surgery.inputs.request import path_of_source
+from ckpt_surgery.inputs.opening import choice_at
+from ckpt_surgery.inputs.request import path_of_source, uint16_at
 from ckpt_surgery.report.verification import Depth, Flaw, Verified, VerifiedSample
 from ckpt_surgery.runs.sidecars import edited_sidecars
 from ckpt_surgery.storage.failures import one_line

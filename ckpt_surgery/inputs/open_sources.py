@@ -15,9 +15,9 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, parts_of_chunks
 from ckpt_surgery.core.protocols import Choices, Source, details_of
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.inputs.opening import changed_since_opening, open_input, uint16_at
+from ckpt_surgery.inputs.opening import changed_since_opening, open_input
 from ckpt_surgery.inputs.options import SourceOptions
-from ckpt_surgery.inputs.request import InMemory, OpenedPath
+from ckpt_surgery.inputs.request import InMemory, OpenedPath, uint16_at
 from ckpt_surgery.inputs.warnings import disguised_leaves
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.source import TreeSource

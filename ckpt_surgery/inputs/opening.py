@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from ckpt_surgery.core.arguments import one_of
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.history import CONFIG, RECORD, history_entry, own_metadata
@@ -17,14 +16,7 @@ from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
 from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.inputs.options import SourceOptions
-from ckpt_surgery.inputs.request import (
-    UINT16,
-    InMemory,
-    OpenedPath,
-    Request,
-    opened_otherwise,
-    read_recipe,
-)
+from ckpt_surgery.inputs.request import InMemory, OpenedPath, Request, read_recipe
 from ckpt_surgery.language.expressions.lookups import Config, Configs, Layer
 from ckpt_surgery.language.expressions.scope import CONFIGS
 from ckpt_surgery.live.source import FORMAT, TreeSource
@@ -61,19 +53,6 @@ def open_input(given: str | InMemory, *, is_target: bool = False, **which: Unpac
             raise UsageError(f"{called} is a tree in memory: {what}")
     tree = given.tree
     return tree if isinstance(tree, TreeSource) else TreeSource(live_tree(tree, is_target), called)
-
-
-def uint16_at(given: str | InMemory, uint16: str | None) -> str:
-    """Way to read arrays of uint16, `keep` or `bfloat16`; those of an open checkpoint as it was opened.
-
-    Raises UsageError for a value that the option cannot have, and if the checkpoint was opened with another.
-    """
-    opened = given.uint16 if isinstance(given, OpenedPath | InMemory) else "keep"
-    if uint16 is None or one_of("uint16", uint16, UINT16) == opened:
-        return opened
-    if opened == "bfloat16":
-        raise opened_otherwise(given, f"`{uint16}` is given")
-    return uint16
 
 
 def choice_at(path: str, **which: Unpack[SourceOptions]) -> tuple[str | None, int | None, str | None]:
@@ -268,14 +247,9 @@ def configs_of(files: ConfigFiles) -> Configs:
     configs: dict[str, Config] = {}
     for name, source in files.sources.items():
         called, given = f"{CONFIGS}[{name!r}]" if configs else CONFIG, files.given.get(name)
-        layers = partial(_config_layers, name, files)
-        if given is not None:
-            configs[name] = Config(called, f"{shown(given)} does not exist", layers)
-        elif in_memory(source):
-            configs[name] = Config(called, f"{source.path} is in memory, where no config is beside it", list)
-        else:
-            absent = f"there is no {os.path.basename(config_place(source.path))} beside {shown(source.path)}"
-            configs[name] = Config(called, absent, layers)
+        place = given or config_place(source.path)
+        absent = f"there is no {os.path.basename(place)} beside {shown(source.path)}"
+        configs[name] = Config(called, absent, partial(_config_layers, name, files))
     return Configs(configs)
 
 

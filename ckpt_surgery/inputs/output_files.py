@@ -23,7 +23,7 @@ from ckpt_surgery.inputs.request import Request, is_plan_file
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import recipe_path
 from ckpt_surgery.storage.failures import storage_error, storage_errors
-from ckpt_surgery.storage.listing import is_directory, real_path
+from ckpt_surgery.storage.listing import is_directory
 from ckpt_surgery.storage.paths import check_parent, is_stream, lies_in, path_text, same_place
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
@@ -57,7 +57,7 @@ def check_documents(
     for i, file in enumerate(places):
         _check_document(file, [*places[:i], *map(Path, (*files, *_paths(checkpoints)))])
         for checkpoint in checkpoints:
-            if os.path.lexists(file) or _beside(file, checkpoint.path):
+            if os.path.lexists(file):
                 _check_document(file, map(Path, _files(checkpoint)), into=False)
 
 
@@ -94,13 +94,6 @@ def _paths(checkpoints: Sequence[CheckpointPath]) -> Iterator[str]:
         if not is_directory(checkpoint.path):
             directory = os.path.dirname(checkpoint.path)
             yield from (os.path.join(directory, name) for name in (CONFIG, ADAPTER_CONFIG))
-
-
-def _beside(file: Path, checkpoint: str) -> bool:
-    """True if a file would be beside a checkpoint's files, in a directory that is not the checkpoint."""
-    if urls.is_url(checkpoint) or is_directory(checkpoint):
-        return False
-    return real_path(str(file.parent)) == real_path(os.path.dirname(checkpoint) or os.curdir)
 
 
 def _files(checkpoint: CheckpointPath) -> list[str]:

@@ -295,6 +295,7 @@ def _misfit(target: Target, leaf: Leaf, entry: Entry) -> Notice | None:
 
 def _disagree(problems: Problems, target: Target, misfits: Sequence[tuple[Entry, Notice]]) -> None:
     """Note values that do not fit the target: warnings if its leaves fall back, else problems."""
+    are_few = len(misfits) == 1 or 2 * len(misfits) <= len(target.leaves)
     for entry, misfit in misfits:
         has_value = target.has_value(target.leaves[entry.key.text])
         if target.policy.on_shape_mismatch == "fallback" and has_value:
@@ -302,5 +303,7 @@ def _disagree(problems: Problems, target: Target, misfits: Sequence[tuple[Entry,
             continue
         if not has_value:
             misfit = replace(misfit, after=f"{misfit.after}; the target has no value for it{target.lack}")
-        kind = ", or ask for another kind in the target" if entry.key.text in target.asked else ""
-        problems.about(entry, misfit, f"Change the value with a rule{kind}.", Code.TARGET_MISFIT)
+        hint = "Change the value with a rule"
+        hint += ", or take the target's: `{fill: KEY, fallback: true}`" if has_value and are_few else ""
+        hint += ", or ask for another kind in the target" if entry.key.text in target.asked else ""
+        problems.about(entry, misfit, f"{hint}.", Code.TARGET_MISFIT)

@@ -19,8 +19,9 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.schema.fields import Rule
 from ckpt_surgery.language.written import TracedFunction
 from ckpt_surgery.language.yaml.document import path_text
-from ckpt_surgery.planner.entries import PLACEHOLDER, Listings
+from ckpt_surgery.planner.entries import PLACEHOLDER, Entry, Listings
 from ckpt_surgery.planner.plan import Fate, Plan
+from ckpt_surgery.planner.prefixes import suggestions
 from ckpt_surgery.planner.problems import MANY
 from ckpt_surgery.planner.target import ANOTHER_TAKEN, NOT_IN_TARGET, Target
 
@@ -136,9 +137,15 @@ def check_sources_used(plan: Plan, loaded: LoadedRecipe, listings: Listings, tar
         if arrays and all(drop.why in BY_ITSELF for drop in arrays):
             has = f"{shown(given.path)} has {few_keys(drop.leaf.key.printed for drop in arrays)}"
             message = f"nothing of the source `{given.name}` is used: {has}"
-            hint = "" if target is None else "Add rules that take its leaves to keys of the target. "
-            hint += "Leave out this source, or drop it on purpose: "
-            hint += f"`{{match: '.*', source: {given.name}, drop: true}}`."
+            drop = f"{{match: '.*', source: {given.name}, drop: true}}"
+            hint = f"Leave out this source, or drop it on purpose: `{drop}`."
+            if target is not None:
+                defaulted = [step.leaf.key.text for step in plan.steps if step.fate is Fate.DEFAULTED]
+                offered = {name: dict[str, Entry]() for name in listings}
+                for text, leaf in listings[given.name].items():
+                    offered[given.name][text] = Entry(leaf.key, leaf, Read(given.name, leaf))
+                rules = [f"`{move.rule}`" for move in suggestions(defaulted, target.leaves, offered)]
+                hint = f"Take its leaves by {' and '.join(rules) or 'rules'}. {hint}"
             problems.append(Problem(message, None, hint, Code.SOURCE_UNUSED))
     if problems:
         raise PlanError(*problems)

@@ -128,8 +128,8 @@ def overflow_notices(leaves: Iterable[OverflowedLeaf]) -> tuple[str, ...]:
     total = sum(leaf.count for leaf in leaves)
     named = ", ".join(f"{leaf.count:,} in `{shown(leaf.key)}`" for leaf in leaves[:FEW])
     more = f", and others in {len(leaves) - FEW:,} more leaves" if len(leaves) > FEW else ""
-    are = f"{number_of(total, 'element')} {'is' if total == 1 else 'are'} not finite"
-    return (f"{are}, made of finite ones as the recipe permits: {named}{more}",) if leaves else ()
+    made = f"not finite, though made of finite ones, as the recipe permits: {number_of(total, 'element')}"
+    return (f"{made}, {named}{more}",) if leaves else ()
 
 
 def copy_notices(files: Sequence[AdoptedFile]) -> tuple[str, ...]:
@@ -139,8 +139,7 @@ def copy_notices(files: Sequence[AdoptedFile]) -> tuple[str, ...]:
         if file.how is LinkMode.COPY:
             sizes.setdefault(file.reason, []).append(file.size)
     return tuple(
-        f"{number_of(len(of), 'file')} ({bytes_text(sum(of))}) could not be linked and "
-        f"{'was' if len(of) == 1 else 'were'} copied: {reason}"
+        f"copied because no link was possible: {number_of(len(of), 'file')} ({bytes_text(sum(of))}): {reason}"
         for reason, of in sizes.items()
     )
 
