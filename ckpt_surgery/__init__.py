@@ -23,7 +23,9 @@ if TYPE_CHECKING:  # the aliases tell type checkers that the names are public
     from ckpt_surgery.api.applying import convert as convert
     from ckpt_surgery.api.applying import plan as plan
     from ckpt_surgery.api.explaining import explain as explain
+    from ckpt_surgery.api.functions import apply_transformations as apply_transformations
     from ckpt_surgery.api.functions import from_function as from_function
+    from ckpt_surgery.api.functions import from_orbax_transforms as from_orbax_transforms
     from ckpt_surgery.api.functions import from_t5x_translator as from_t5x_translator
     from ckpt_surgery.api.functions import load_and_transform as load_and_transform
     from ckpt_surgery.api.inferring import Inferred as Inferred
@@ -44,8 +46,6 @@ if TYPE_CHECKING:  # the aliases tell type checkers that the names are public
     from ckpt_surgery.api.restoring import restore as restore
     from ckpt_surgery.api.sharding import apply_shard as apply_shard
     from ckpt_surgery.api.sharding import commit as commit
-    from ckpt_surgery.api.transformations import apply_transformations as apply_transformations
-    from ckpt_surgery.api.transformations import from_orbax_transforms as from_orbax_transforms
     from ckpt_surgery.api.verifying import verify as verify
     from ckpt_surgery.core.errors import DataError as DataError
     from ckpt_surgery.core.errors import DestinationError as DestinationError
@@ -86,7 +86,10 @@ _MODULES = {
     for module, names in {
         "api.applying": ("apply", "convert", "plan"),
         "api.explaining": ("explain",),
-        "api.functions": ("from_function", "from_t5x_translator", "load_and_transform"),
+        "api.functions": (
+            *("apply_transformations", "from_function", "from_orbax_transforms", "from_t5x_translator"),
+            "load_and_transform",
+        ),
         "api.inferring": ("Inferred", "infer"),
         "api.inspecting": ("diff", "inspect"),
         "api.inverting": ("Inverse", "invert"),
@@ -96,7 +99,6 @@ _MODULES = {
         "api.packaged_recipes": ("PackagedRecipe", "recipe", "recipes"),
         "api.restoring": ("plan_restore", "restore"),
         "api.sharding": ("apply_shard", "commit"),
-        "api.transformations": ("apply_transformations", "from_orbax_transforms"),
         "api.verifying": ("verify",),
         "core.errors": (
             *("DataError", "DestinationError", "FunctionError", "Interrupted", "KeyNotFound"),

@@ -10,10 +10,9 @@ from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.matching import recipe_of_selection
 from ckpt_surgery.inputs.opening import with_recipe, with_samples
 from ckpt_surgery.inputs.options import PlanOptions, SourceOptions
-from ckpt_surgery.inputs.pinned import APPLY, remember_request, request_of_plan
+from ckpt_surgery.inputs.pinned import APPLY, document_of, remember_request, request_of_plan, saved_request
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request, is_plan_file, requested
-from ckpt_surgery.inputs.saved_plans import document_of, saved_request
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan

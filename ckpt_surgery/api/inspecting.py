@@ -148,7 +148,7 @@ def _tolerance(values: bool, rtol: float, atol: float) -> Tolerance:
 
 def _open_side(given: CheckpointLike, step: int | None, item: str | None, uint16: str | None) -> Source:
     """Open a checkpoint with this step and item, or a tree, which has neither."""
-    from ckpt_surgery.inputs.open_sources import open_as  # imports what reads recipes
+    from ckpt_surgery.inputs.checkpoints import open_as  # imports what reads recipes
 
     place = checkpoint_or_tree(given)
     if not isinstance(place, str):

@@ -28,9 +28,9 @@ from ckpt_surgery.inputs.request import Request, read_recipe, requested
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.yaml.writing import SCHEMA
 from ckpt_surgery.migration.recipes import MigratedRecipe
-from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
+from ckpt_surgery.planner.prepared import Prepared
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.planner.transfers import arrays_in_memory
 

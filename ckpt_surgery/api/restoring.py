@@ -21,7 +21,7 @@ from ckpt_surgery.core.progress import ProgressLike, Report
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs import pinned
-from ckpt_surgery.inputs.open_sources import kept_open
+from ckpt_surgery.inputs.checkpoints import kept_open
 from ckpt_surgery.inputs.opening import check_unchanged, check_values, in_memory, with_recipe, with_samples
 from ckpt_surgery.inputs.options import RestoreOptions
 from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs

@@ -14,8 +14,8 @@ from ckpt_surgery.engine.parts import head_of, missing, part_of
 from ckpt_surgery.engine.staging.objects import roll_forward
 from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.inputs.options import PlanOptions
+from ckpt_surgery.inputs.pinned import saved_request
 from ckpt_surgery.inputs.request import Request, checked_path, requested
-from ckpt_surgery.inputs.saved_plans import saved_request
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.results import ShardResult
 from ckpt_surgery.report.verification import MODES, Verify

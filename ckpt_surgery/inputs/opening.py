@@ -6,9 +6,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from ckpt_surgery.core.arguments import Function
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.history import CONFIG, RECORD, history_entry, own_metadata
+from ckpt_surgery.core.memory import without_collection
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import RetypedSource, Source, details_of
 from ckpt_surgery.core.text import abridged, shown
@@ -21,12 +23,13 @@ from ckpt_surgery.language.expressions.lookups import Config, Configs, Layer
 from ckpt_surgery.language.expressions.scope import CONFIGS
 from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree
+from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.storage.samples import states, states_by_path
 
 if TYPE_CHECKING:
     from ckpt_surgery.live.carrying_out import Restoration
-    from ckpt_surgery.planner.options import Prepared
     from ckpt_surgery.planner.plan import Input, Plan
+    from ckpt_surgery.planner.prepared import Prepared
 
 R = TypeVar("R", "Prepared", "Restoration")
 
@@ -97,12 +100,36 @@ def with_recipe(request: Request) -> Request:
     if request.recipe is None or isinstance(request.recipe, LoadedRecipe):
         return request
     if callable(request.recipe):
-        from ckpt_surgery.inputs.functions import traced  # imports what only functions need
-
         sources = open_sources(request)
         recipe = traced(request.recipe, sources, request.uint16)
         request = replace(request, recipe=recipe, opened=tuple(sources))
     return replace(request, recipe=read_recipe(request.recipe, request.set), set=())
+
+
+@without_collection()
+def traced(function: Function, sources: Iterable[Source], uint16: str | None) -> MigratedRecipe:
+    """Trace a function with the listings of its sources. `uint16`: see `Request`.
+
+    Raises errors of the function, and UsageError for code that no recipe can say.
+    """
+    from ckpt_surgery.migration.functions.tracing import recipe_of_function  # imports what functions need
+    from ckpt_surgery.migration.originals import original_of_leaves, original_of_live
+    from ckpt_surgery.planner.disguised import as_bfloat16, is_uint16
+
+    known = [
+        original_of_live(source.tree)
+        if isinstance(source, TreeSource)
+        else original_of_leaves(source.leaves())
+        for source in sources
+    ]
+    stored = [leaf for original in known for leaf in original.leaves.values()]
+    if uint16 != "bfloat16" or not any(map(is_uint16, stored)):
+        return recipe_of_function(function, known)
+    retyped = [
+        replace(original, leaves={text: as_bfloat16(leaf) for text, leaf in original.leaves.items()})
+        for original in known
+    ]
+    return recipe_of_function(function, retyped, uint16)
 
 
 def last_steps(request: Request) -> list[int]:

@@ -23,8 +23,8 @@ from ckpt_surgery.storage.listing import directory_names, is_directory, names_in
 from ckpt_surgery.storage.record_files import record_path
 
 if TYPE_CHECKING:
-    from ckpt_surgery.planner.options import DestinationOptions
     from ckpt_surgery.planner.plan import DroppedItem, Input, Plan
+    from ckpt_surgery.planner.prepared import DestinationOptions
 
 MOST_NAMES = 5
 """Number of entries of custom metadata that a warning names."""
@@ -211,8 +211,8 @@ JSON_FILES = frozenset({"metadata", "metrics"})
 
 def dropped_items(sources: Mapping[str, Source], options: "DestinationOptions") -> "tuple[DroppedItem, ...]":
     """List the items of the sources' steps that are not sources themselves. Reads names and sizes."""
-    from ckpt_surgery.planner.options import DEFAULT_ITEM  # imports planning
     from ckpt_surgery.planner.plan import DroppedItem
+    from ckpt_surgery.planner.prepared import DEFAULT_ITEM  # imports planning
     from ckpt_surgery.planner.target import TARGET
 
     read = {_item_directory(source) for source in sources.values() if source.item is not None}

@@ -133,11 +133,12 @@ def cut(
     chosen = measured(value, chunks, block, pieces)
     if chosen.working_set > room:
         what = f"one element needs {bytes_text(chosen.working_set)} of memory"
-        raise _too_little(what, budget, room, budget_for(chosen.working_set, staged))
+        raise too_little(what, budget, room, budget_for(chosen.working_set, staged))
     return chosen
 
 
-def _too_little(what: str, budget: int, room: int, enough: str) -> PlanError:
+def too_little(what: str, budget: int, room: int, enough: str) -> PlanError:
+    """The error where `what` needs more than the `room` of a budget, and the budget `enough`."""
     message = f"{what}; the budget of {bytes_text(budget)} leaves {bytes_text(room)} for computing"
     return PlanError(message, hint=f'Give it more: `memory="{enough}"`.', code=Code.BUDGET)
 
@@ -189,7 +190,7 @@ def piece_of(node: Apply, room: int, budget: int) -> Shape:
     needed = held(_first_block(shape, piece))
     if needed > room:
         what = f"`{node.function.called()}` needs {bytes_text(needed)} of memory for a block of {child.spec}"
-        raise _too_little(what, budget, room, budget_for(needed))
+        raise too_little(what, budget, room, budget_for(needed))
     return piece
 
 

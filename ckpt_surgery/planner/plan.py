@@ -25,7 +25,7 @@ from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.entries import RuleEffect, RuleRef, changing_rules
 
 if TYPE_CHECKING:
-    from ckpt_surgery.planner.options import DestinationOptions
+    from ckpt_surgery.planner.prepared import DestinationOptions
 
 
 class Fate(enum.StrEnum):

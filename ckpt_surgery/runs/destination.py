@@ -1,14 +1,18 @@
-"""The destination of a run: check it before and after planning, and open the sink that writes there."""
+"""The destination of a run: check it before and after planning, and open the sink that writes there.
 
+Only one checkpoint of a known format, or an empty directory, is replaced.
+"""
+
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import DestinationError, UsageError
-from ckpt_surgery.core.protocols import Sink
-from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError, in_one_line
+from ckpt_surgery.core.protocols import Sink, Source
+from ckpt_surgery.core.text import few, number_of, shown
 from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.life import Staging
@@ -23,21 +27,22 @@ from ckpt_surgery.formats.shared.orbax_layout import committed, is_checkpoint, i
 from ckpt_surgery.inputs.opening import on_disk
 from ckpt_surgery.inputs.preparing import sink_options
 from ckpt_surgery.inputs.request import Request
-from ckpt_surgery.planner.identity import identity_of
-from ckpt_surgery.planner.options import DEFAULT_ITEM, DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Replacement
-from ckpt_surgery.runs.replacing import MOST_NAMES, REMOVE, check_replaceable, check_step_is_new
+from ckpt_surgery.planner.prepared import DEFAULT_ITEM, DestinationOptions, Prepared, identity_of
 from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import (
     directory_names,
     is_directory,
+    is_file,
     names_below,
     real_path,
     walk,
 )
 from ckpt_surgery.storage.reading import stat_file
+from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.storage.store import store_of
+from ckpt_surgery.verification.record import Malformed, load_record
 
 
 @dataclass(frozen=True)
@@ -117,12 +122,9 @@ def check_after(
     items = () if replaces is None or replaces.one_item else replaces.items
     lost = [name for name in items if not where.of_items or name != written]
     if lost and (where.of_items or len(items) > 1):
-        raise DestinationError(
-            f"{shown(where.place)}: has items that this run does not write ({few(lost, MOST_NAMES)}); it is "
-            "not replaced",
-            hint="Write one item of it, `dst_item=NAME`, which leaves the others as they are; or remove what "
-            "nobody needs yourself.",
-        )
+        what = f"has items that this run does not write ({few(lost, MOST_NAMES)}); it is not replaced"
+        hint = "Write one item of it, `dst_item=NAME`, or remove what nobody needs yourself."
+        raise DestinationError(f"{shown(where.place)}: {what}", hint=hint)
     # A destination that does not exist yet can only be a missing file of a source, beside its other files.
     sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
     checks.check_files((file for source in sources for file in source.files()), where.at)
@@ -170,9 +172,6 @@ def is_one_file(options: DestinationOptions) -> bool:
     return formats.format_named(options.format).is_file(options.name)
 
 
-# --- what is there ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Occupant:
     """Existing content of a destination."""
@@ -210,9 +209,6 @@ def _there(path: Path) -> str | None:
     with storage_errors(path):
         occupant = checks.replaced_by(path)
     return None if occupant is None else real_path(os.fspath(occupant))
-
-
-# --- what is replaced -------------------------------------------------------------------------------------
 
 
 def replacement(where: Publication, overwrite: bool) -> Replacement | None:
@@ -272,9 +268,6 @@ def _size(path: str) -> int:
     return sum(os.lstat(os.path.join(path, name)).st_size for name in names_below(path))
 
 
-# --- items ------------------------------------------------------------------------------------------------
-
-
 def items_of(directory: str) -> tuple[str, ...] | None:
     """Names of all items of a step, with arrays or without; None for other paths."""
     if not is_directory(directory) or is_item(directory) or not is_checkpoint(directory):
@@ -300,3 +293,105 @@ def _no_item_named(where: Publication, items: Sequence[str]) -> DestinationError
         hint="Write one item into it, which leaves the others as they are: `dst_item=NAME`. If its only "
         "item is the one that is written, replace it: `overwrite=True`.",
     )
+
+
+MOST_NAMES = 5
+"""Limit on the files, items or steps that a message names."""
+REMOVE = "Remove it yourself if nobody needs it, or choose another destination."
+"""Hint for a destination that `overwrite` does not replace."""
+
+
+def check_replaceable(path: str, ignored: Collection[str] = ()) -> None:
+    """Refuse anything but one whole checkpoint without other files; `path` is real, or a URL.
+
+    `ignored`: relative names that do not count. Reads metadata only. Raises DestinationError.
+    """
+    try:
+        if is_directory(path):
+            _check_no_steps(path)
+        elif not is_file(path):
+            raise UsageError(f"{shown(path)} is neither a file nor a directory")
+        sources = list(_opened(path))
+        for source in sources:
+            source.leaves()
+        if is_directory(path):
+            _check_nothing_else(path, sources[0], ignored)
+        elif others := [name for name in opening.own_files(sources[0]) if name != path]:
+            what = f"belongs to a checkpoint of several files ({few(others, MOST_NAMES)})"
+            raise _only_a_part(path, what)
+        _check_no_part(path)
+    except (SourceError, UsageError) as error:
+        reason = in_one_line(error)
+        where = "" if reason.startswith(shown(path)) else f"{shown(path)}: "
+        raise DestinationError(f"{where}{reason}; it is not replaced", hint=REMOVE) from error
+
+
+def check_step_is_new(directory: str, step: int) -> None:
+    """Refuse a step beside another of its number, such as `step_00000010`. Raises DestinationError."""
+    same = [name for name, number in steps_in(real_path(directory)).items() if number == step]
+    others = [name for name in same if name != str(step)]
+    if others:
+        problem = f"{shown(directory)}: has the step {step} already, in {few(others)}"
+        raise DestinationError(problem, hint="Choose another step, or move that directory away.")
+
+
+def _check_no_steps(directory: str) -> None:
+    steps = [] if is_checkpoint(directory) else sorted(steps_in(directory).items(), key=lambda item: item[1])
+    if steps:
+        raise DestinationError(
+            f"{shown(directory)}: holds {number_of(len(steps), 'step')} "
+            f"({few([name for name, _ in steps], MOST_NAMES)}); a directory of steps is not replaced",
+            hint=f"Replace one of them: {shown(os.path.join(directory, steps[-1][0]))}; or write elsewhere.",
+        )
+
+
+def _opened(path: str) -> Iterator[Source]:
+    """Open the checkpoint at a path: several sources for a step with several items of arrays."""
+    format = opening.detect_format(path)
+    items: list[str | None] = [None]
+    if is_directory(path) and not is_item(path):
+        names = directory_names(path).directories
+        items = [name for name in names if is_item(os.path.join(path, name))]
+    for item in items if len(items) > 1 else [None]:
+        yield opening.open_source(path, format.name, item=item)
+
+
+def _check_nothing_else(directory: str, source: Source, ignored: Collection[str]) -> None:
+    """Refuse a directory with files besides those of its checkpoint. Raises DestinationError."""
+    names = [name for name in sorted(names_below(directory)) if name not in ignored]
+    others = [name for name in opening.foreign_files(source, directory, names) if not _is_record(name, names)]
+    if others:
+        with contextlib.suppress(Malformed):
+            record = load_record(source)
+            copied = () if record is None else [file.name for file in record.companions]
+            others = [name for name in others if name not in copied]
+    if others:
+        raise DestinationError(
+            f"{shown(directory)}: holds {number_of(len(others), 'file')} besides its {source.format} "
+            f"checkpoint ({few(others, MOST_NAMES)}); it is not replaced",
+            hint="Move what you need elsewhere, or name the checkpoint itself.",
+        )
+
+
+def _is_record(name: str, names: Sequence[str]) -> bool:
+    """True if a file is a run's record, in a checkpoint's directory or beside a checkpoint of one file."""
+    if os.path.basename(name) in (RECORD_NAME, f"{RECORD_NAME}.tmp"):
+        return True
+    return name.endswith(f".{RECORD_NAME}") and name.removesuffix(f".{RECORD_NAME}") in names
+
+
+def _check_no_part(path: str) -> None:
+    """Refuse a part of a larger checkpoint, such as a shard or an array. Raises DestinationError."""
+    around = os.path.dirname(path)
+    try:
+        files = opening.own_files(opening.open_source(around))
+    except (SourceError, UsageError):
+        return  # no checkpoint, or several that are independent of each other
+    inside = [file == path or file.startswith(path + os.sep) for file in files]
+    if any(inside) and not all(inside):
+        raise _only_a_part(path, f"is a part of the checkpoint {shown(around)}")
+
+
+def _only_a_part(path: str, what: str) -> DestinationError:
+    hint = "Choose another destination."
+    return DestinationError(f"{shown(path)}: {what}; it is not replaced alone", hint=hint)

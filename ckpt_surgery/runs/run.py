@@ -20,8 +20,8 @@ from ckpt_surgery.inputs.opening import check_unchanged, with_samples
 from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request
-from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
+from ckpt_surgery.planner.prepared import Prepared
 from ckpt_surgery.report.plan_texts import plan_summary, totals_text
 from ckpt_surgery.report.results import OverflowedLeaf
 from ckpt_surgery.report.verification import MODES, NOT_VERIFIED, VerifiedRun, Verify

@@ -25,15 +25,13 @@ from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.engine.worker import Means, finish_checkpoint, work
 from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs.opening import check_unchanged, with_samples
+from ckpt_surgery.inputs.pinned import document_of, saved_request
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request, requested
-from ckpt_surgery.inputs.saved_plans import document_of, saved_request
-from ckpt_surgery.planner.identity import digest_of, identity_of
-from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.planner.prepared import Prepared, digest_of, identity_of
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.runs import run
-from ckpt_surgery.runs.destination import Publication, is_one_file, items_of, open_sink, place_of
-from ckpt_surgery.runs.replacing import MOST_NAMES
+from ckpt_surgery.runs.destination import MOST_NAMES, Publication, is_one_file, items_of, open_sink, place_of
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory
 from ckpt_surgery.storage.views import forget

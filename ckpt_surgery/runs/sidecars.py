@@ -20,7 +20,7 @@ from ckpt_surgery.formats.shared.config_files import CONFIG, config_place, read_
 from ckpt_surgery.inputs.model_configs import REMOVED, contradictions
 from ckpt_surgery.inputs.opening import in_memory
 from ckpt_surgery.inputs.request import Changes
-from ckpt_surgery.planner.options import DEFAULT_FORMAT, Prepared
+from ckpt_surgery.planner.prepared import DEFAULT_FORMAT, Prepared
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.storage.companion_names import KEPT, is_companion
 from ckpt_surgery.storage.failures import storage_errors

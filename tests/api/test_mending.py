@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.api.mending import mend_recipe, mended_text
+from ckpt_surgery.api.linting import mend_recipe, mended_text
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.problem_codes import Code
 from tests.support.command_line import run

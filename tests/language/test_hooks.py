@@ -18,8 +18,8 @@ from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import requested
 from ckpt_surgery.language.hooks import HookFile, HookFunctions
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
-from ckpt_surgery.planner.identity import identity_of
 from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.prepared import identity_of
 from tests.support.checkpoints import random
 from tests.support.command_line import run
 from tests.support.documents import plan_json

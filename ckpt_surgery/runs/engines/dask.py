@@ -25,7 +25,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.parts import Head, head_of, missing
 from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.inputs.request import Request
-from ckpt_surgery.planner.identity import digest_of
+from ckpt_surgery.planner.prepared import digest_of
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.runs import shards
 from ckpt_surgery.runs.destination import Publication, place_of

@@ -10,8 +10,8 @@ from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.language.loading import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.planner.plan import Costs, Fate, Transfer
+from ckpt_surgery.planner.prepared import DestinationOptions
 from ckpt_surgery.report.plan import Row, totals
 from ckpt_surgery.report.plan_texts import summary_row
 from ckpt_surgery.runs.run import Result
