@@ -119,10 +119,7 @@ def list_remainders(destination: Path) -> list[RemainderEntry]:
 
 
 def remove_remainders(destination: Path) -> list[RemainderEntry]:
-    """Remove leftovers of dead runs beside a destination, under its lock; returns all that were there.
-
-    Raises OSError if something cannot be removed.
-    """
+    """Remove leftovers of dead runs, under the destination's lock; list all there were. Raises OSError."""
     listed = list_remainders(destination)
     lock = FileLock(lock_of(destination))
     if not any(item.state is State.DEAD for item in listed) or _is_foreign(lock_of(destination), lock.read()):

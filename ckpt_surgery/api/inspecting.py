@@ -169,10 +169,7 @@ def _structure_of(format: str) -> Holds:
 
 
 def history_of(source: Source) -> History | None:
-    """Read from metadata and record how a checkpoint was made; None if neither says so.
-
-    Malformed entries are left out: `verify` reports what is wrong with a record.
-    """
+    """How metadata and record say a checkpoint was made, without malformed entries; None if they do not."""
     entry, document = history_entry(source.metadata), dict[str, Any]()
     with contextlib.suppress(SourceError, ValueError, RecursionError):  # of a record that cannot be read
         read = json.loads(read_record_of(source) or "{}")

@@ -174,10 +174,7 @@ def _is_mended(problem: Problem, before: Sequence[Problem], after: Sequence[Prob
 
 
 def _is_brought(new: Problem, mended: Problem) -> bool:
-    """True if a new problem says that the mended field contradicts others of its mapping.
-
-    Those inside the mended field were only hidden by its name.
-    """
+    """True if the mended field contradicts others of its mapping: what is inside it was only hidden."""
     if new.place is None or mended.place is None:
         return True
     mapping = _mapping(mended.place.path)

@@ -238,10 +238,7 @@ def _planned_shardings(plan: Plan, shardings: Any) -> dict[str, Any]:
 
 
 def _with_own_dtypes(target: Target, tree: LiveTree) -> Target:
-    """Make the target's own dtypes the default: the program that gets the result expects them.
-
-    With another policy, numbers of Python get in arrays of JAX the dtype that JAX gives them.
-    """
+    """Make the target's dtypes the default; else Python's numbers get in JAX's arrays what JAX gives."""
     import jax
 
     def dtype_of_number(leaf: Leaf, dtype: DType) -> DType:

@@ -133,10 +133,7 @@ def _verified(source: Source, mode: Depth, means: Means, drawn: tuple[float, int
 
 
 def _check_against(record: Record, source: Source, mode: Depth, checker: Checker) -> list[AdoptedFile]:
-    """Check the number of leaves, required chunks, and files that came whole from sources.
-
-    Returns the hard links whose time has changed, but nothing else that shows without digests.
-    """
+    """Check all that shows without digests; return the hard links of which the time alone has changed."""
     leaves, directory = source.leaves(), os.path.dirname(record_path(source))
     if record.leaf_count != len(leaves):
         what = f"the checkpoint has {len(leaves)} leaves, and its record is of {record.leaf_count}"

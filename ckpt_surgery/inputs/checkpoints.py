@@ -38,10 +38,7 @@ from ckpt_surgery.system.resources import default_memory
 
 
 class OpenSource:
-    """The source of a checkpoint that stays open for a program, with its values. Safe to use from threads.
-
-    It is a source itself, which refuses to read once it was closed, or once the files have changed.
-    """
+    """A source that stays open for a program, with its values, and refuses to read once it has changed."""
 
     def __init__(self, source: Source, given: OpenedPath | InMemory):
         self.stored, self.given = source, given

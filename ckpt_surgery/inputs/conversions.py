@@ -126,10 +126,7 @@ def _layout_of(source: Source, model: Model, given: Mapping[str, str]) -> ModelL
 
 
 def _maxtext_or_jax(source: Source, model: Model, layout: ModelLayout) -> ModelLayout:
-    """Decide between the layouts `jax` and `maxtext` for a tree with one `params/`, where MaxText has two.
-
-    Raises UsageError where it can be either and the values would not be the same.
-    """
+    """Decide between `jax` and `maxtext` for one `params/`. Raises UsageError where values would differ."""
     maxtext, leaves = model.layout("maxtext"), source.leaves()
     if layout.name != "jax" or maxtext is None:
         return layout
@@ -148,10 +145,7 @@ def _maxtext_or_jax(source: Source, model: Model, layout: ModelLayout) -> ModelL
 
 
 def _params_of_tree(source: Source, layout: ModelLayout, named: Collection[str]) -> dict[str, str]:
-    """Derive from a tree's layers the params that are neither `named` nor at their defaults.
-
-    Raises UsageError where the tree can be read in two ways.
-    """
+    """Params that a tree's layers decide. Raises UsageError where the tree can be read in two ways."""
     params, leaves, path = dict[str, str](), source.leaves(), shown(source.path)
     if not layout.axis:
         return params

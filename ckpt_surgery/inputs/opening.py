@@ -78,10 +78,7 @@ def changed_since_opening(path: str, changed: Sequence[tuple[str, str]]) -> Sour
 
 
 def open_sources(request: Request) -> list[Source]:
-    """Open the sources of a request; where it asks for the last steps of a run, one source per step.
-
-    Raises what `open_input` raises, and UsageError where there are no such steps.
-    """
+    """Open the sources of a request, or its last steps, a source each. Raises as `open_input`, UsageError."""
     pairs = [(source, request.step) for source in request.sources]
     if request.last is not None:
         pairs = [(source, step) for step in last_steps(request) for source in request.sources]
@@ -108,10 +105,7 @@ def with_recipe(request: Request) -> Request:
 
 @without_collection()
 def traced(function: Function, sources: Iterable[Source], uint16: str | None) -> MigratedRecipe:
-    """Trace a function with the listings of its sources. `uint16`: see `Request`.
-
-    Raises errors of the function, and UsageError for code that no recipe can say.
-    """
+    """Trace a function with its sources' listings. Raises its errors, and UsageError for unwritable code."""
     from ckpt_surgery.migration.functions.tracing import recipe_of_function  # imports what functions need
     from ckpt_surgery.migration.originals import original_of_leaves, original_of_live
     from ckpt_surgery.planner.disguised import as_bfloat16, is_uint16
@@ -265,10 +259,7 @@ class ConfigFiles:
 
 
 def configs_of(files: ConfigFiles) -> Configs:
-    """Configs of sources by name; each is read on first use.
-
-    Raises StorageError for one that may not be read, before a recipe can take it for missing.
-    """
+    """Configs of sources by name, each read on first use. Raises StorageError if one may not be read."""
     for source in on_disk(source for name, source in files.sources.items() if name not in files.read):
         check_access(source.path)
     configs: dict[str, Config] = {}

@@ -107,10 +107,7 @@ def _files(checkpoint: CheckpointPath) -> list[str]:
 
 
 def named_in(request: Request) -> tuple[list[CheckpointPath], list[str]]:
-    """Collect the checkpoints that a plan reads and writes, also those of a saved plan, and its other files.
-
-    Raises UsageError for a saved plan that cannot be carried out.
-    """
+    """Collect the checkpoints and other files of a plan, or of a saved one. Raises UsageError."""
     from ckpt_surgery.planner.document import read_plan_file  # imports what only saved plans need
 
     recipe = request.recipe
@@ -153,10 +150,7 @@ def check_kept(document: PathLike, overwrite: bool, alike: bytes = _NOTHING) -> 
 
 
 def write_document(path: PathLike, data: bytes) -> None:
-    """Write a document atomically: an existing file is replaced in one step, or stays as it is.
-
-    Links are followed, and a device or a pipe is written to. Raises StorageError.
-    """
+    """Write a document atomically, following links, or to a device or a pipe. Raises StorageError."""
     place = Path(os.path.realpath(path))
     if is_stream(place):
         with storage_errors(place), open(place, "wb") as stream:

@@ -238,10 +238,7 @@ def request_of_inputs(request: Request, planned: "Prepared | Restoration") -> Re
 
 
 def request_of_plan(given: Request, function: str) -> Request:
-    """Make the request that carries out the Plan given in place of the recipe.
-
-    Raises UsageError if the plan is for another function, or of unknown origin, or has decided an argument.
-    """
+    """Make the request of a Plan given as the recipe. Raises UsageError if it does not suit `function`."""
     plan, origin = given.recipe, origin_of(given.recipe)
     if not isinstance(origin, PlanOrigin):
         raise UsageError(
@@ -269,10 +266,7 @@ def request_of_plan(given: Request, function: str) -> Request:
 
 
 def document_of(prepared: Prepared, request: Request) -> bytes:
-    """Write the text of a saved plan. `request` is the plan's, with its recipe loaded.
-
-    Raises UsageError where something in it cannot be written.
-    """
+    """Write a saved plan of a request with its recipe loaded. Raises UsageError for what has no text."""
     plan, options = prepared.plan, prepared.destination
     for name, value, most in (
         ("workers", prepared.workers, document.MOST_WORKERS),

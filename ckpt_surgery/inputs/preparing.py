@@ -131,10 +131,7 @@ class Inputs:
 def plan_inputs(
     inputs: Inputs, destination: Destination, metadata: Metadata, on_pass: OnPass | None = None
 ) -> Plan:
-    """Plan for open inputs, with the warnings that hold for any destination. `on_pass`: see `decide`.
-
-    Raises PlanError, SourceError or UsageError.
-    """
+    """Plan for open inputs; `on_pass`: see `decide`. Raises PlanError, SourceError or UsageError."""
     loaded, listings, target, function = inputs.loaded, inputs.listings, inputs.target, inputs.loaded.function
     if function is not None:
         check_keys(function, target)

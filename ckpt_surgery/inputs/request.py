@@ -106,10 +106,7 @@ class Pinned:
 
 @dataclass(frozen=True)
 class Request:
-    """Request for a plan, normalized from the caller's arguments.
-
-    `PlanOptions` describes the fields that have the names of options.
-    """
+    """Request for a plan; `PlanOptions` describes the fields that have the names of options."""
 
     recipe: Any
     """Path of a recipe, its text, a mapping, or a recipe that is loaded already; None: keep every leaf."""

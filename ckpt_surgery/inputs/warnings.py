@@ -31,10 +31,7 @@ MOST_NAMES = 5
 
 
 def plan_warnings(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
-    """Collect the warnings about a plan that hold for any destination.
-
-    Raises SourceError for leaves that cannot be read, PlanError for integers that would be misread.
-    """
+    """Warnings that hold for any destination. Raises SourceError for unreadable leaves, PlanError."""
     from ckpt_surgery.planner.target import TARGET  # imports planning
 
     inputs = [source for source in plan.inputs if source.name != TARGET]
@@ -54,10 +51,7 @@ def leaves_read(plan: "Plan") -> dict[tuple[str, str], Leaf]:
 
 
 def filled_chunks(plan: "Plan", leaves: Mapping[tuple[str, str], Leaf]) -> tuple[str, ...]:
-    """Warn of chunks that are read but not stored, and so have the fill value.
-
-    At most one sentence. Formats that leave them out as a rule (`Format.sparse`) do not count.
-    """
+    """Warn of chunks that are read but not stored, in formats that store all chunks (not `Format.sparse`)."""
     dense = {i.name for i in plan.inputs if i.format != TREE and not formats.format_named(i.format).sparse}
     lacking: dict[tuple[str, str], int] = {}
     for (source, _), leaf in leaves.items():
@@ -116,10 +110,7 @@ WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".msgpack", 
 
 
 def _unread_files(source: Source) -> list[str]:
-    """Names of weight files in the source's directory that the source does not read.
-
-    Files of other formats do not count: models come in several.
-    """
+    """Weight files of the source's own kind in its directory that the source does not read."""
     if isinstance(source, TreeSource) or not is_directory(source.path):
         return []
     root = real_path(source.path)

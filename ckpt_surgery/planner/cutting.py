@@ -64,10 +64,7 @@ def signature(value: Node) -> Hashable:
 
 
 def _form(node: Node) -> Hashable:
-    """The part of a function, or of a leaf, that decides how a value is cut.
-
-    Of chunks that are read in parts, it has the order of the axes: how much reading costs depends on it.
-    """
+    """The part of a function or leaf that decides how a value is cut; of partial reads, the axes' order."""
     if isinstance(node, Read):
         manifest = node.leaf.manifest
         if manifest is None:

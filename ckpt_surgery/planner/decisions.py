@@ -103,10 +103,7 @@ def decide(
 
 
 def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop], ran: object) -> Iterator[Problem]:
-    """Rules and policies that have dropped all the leaves, each at its place.
-
-    `ran`: false where no pass has run over leaves; then it is the condition of each pass.
-    """
+    """What dropped all the leaves, each at its place; `ran`: false where no pass has run over leaves."""
     if loaded.recipe.unmatched == "drop" and not ran:
         why = "this condition is false, so no pass runs, and `unmatched: drop` takes all"
         for index, _ in enumerate(loaded.recipe.passes):
@@ -310,10 +307,7 @@ def _making(rule: RuleRun | None, entry: Entry, run: PassRun) -> str:
 
 
 def _note_subtrees(problems: Problems, placeholders: frozenset[str], entries: Iterable[Entry]) -> None:
-    """Note placeholders under whose key leaves lie: `...` stands for a leaf.
-
-    `entries`: those that the source has and that rules make, as far as no rule drops them.
-    """
+    """Note placeholders with leaves below their key: `...` stands for a leaf."""
     inner: dict[str, list[str]] = {}
     for key in (entry.key for entry in entries) if placeholders else ():
         for container in placeholders.intersection(
@@ -331,10 +325,7 @@ def _note_subtrees(problems: Problems, placeholders: frozenset[str], entries: It
 
 
 def awaited_keys(run: PassRun, refused: Set[str]) -> Callable[[str], bool]:
-    """A function of a key that is missing: whether a rule that failed may have been meant to give it.
-
-    `refused`: keys of leaves that are not kept because `unmatched: error` refuses them.
-    """
+    """Whether a rule that failed, or `refused` leaves, may have been meant to give a key that is missing."""
     matches: list[Callable[[str], object]] = []
     for rule in (run.rules[index] for index in sorted(run.problems.failed_rules)):
         to = rule.rule.to or rule.rule.add

@@ -273,10 +273,7 @@ PLACEHOLDER = "placeholder"
 
 @frozen()
 class Asked:
-    """Kinds and dtype that a leaf of a target accepts.
-
-    Its shape is that of the target's leaf; without a `spec` there, any.
-    """
+    """Kinds and dtype that a leaf of a target accepts, in the shape of the target's `spec`, or in any."""
 
     kinds: Set[LeafKind]
     """Kinds of leaves that it takes."""

@@ -116,10 +116,7 @@ def _parameters(steps: Sequence[Step], roots: Set[int]) -> Mapping[Names, Mappin
 def _mirrored(
     names: Names, root: int, parameters: Mapping[Names, Mapping[Names, bool]]
 ) -> tuple[Names, Names] | None:
-    """The tree of parameters that a slot mirrors, and the tree of its slots; None if the parameter stays.
-
-    `root`: index of the optimizer's component. Of several trees of parameters the nearest one counts.
-    """
+    """The nearest tree of parameters that a slot mirrors, and its slots; None if the parameter stays."""
     for start in range(root + 1, len(names)):
         renamed_in = parameters.get(names[start:], {})
         trees = [tree for tree in renamed_in if len(tree) <= root + 1 or tree[-1] == PARAMS]
@@ -147,10 +144,7 @@ MOST_SELECTIONS = 4096
 
 
 def used(values: Sequence[Node]) -> dict[Node, list[Selection]]:
-    """The elements of leaves from which the values are computed, as selections for each read.
-
-    Of a function with too many selections, the smallest region around them is taken for used.
-    """
+    """Selections of each leaf that the values use; one region around them where there are too many."""
     wanted: dict[Node, dict[Hashable, Selection]] = {}
 
     def want(node: Node, selection: Selection) -> None:
@@ -170,10 +164,7 @@ def used(values: Sequence[Node]) -> dict[Node, list[Selection]]:
 
 
 def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
-    """A warning for each leaf with rows that the values do not use.
-
-    Leaves that no value reads, and leaves of the source `left_out`, get none.
-    """
+    """A warning for each leaf, but for those of the source `left_out`, with rows that no value uses."""
     computed = [value for value in values if isinstance(value, Apply)]
     chosen = used(computed)
     taken: dict[int, tuple[Leaf, list[Selection]]] = {}
@@ -195,10 +186,7 @@ def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
 
 
 def unused_rows(shape: Shape, chosen: Iterable[Selection]) -> tuple[str, str] | None:
-    """Number of elements in rows that no selection takes, such as `96 of 128`, and the first such rows.
-
-    None if each index along each axis is in a selection.
-    """
+    """How many elements are in rows that no selection takes, and the first such rows; None if none are."""
     parts = list(filter(selections.count, chosen))
     gaps = [_gaps(length, [part[axis] for part in parts]) for axis, length in enumerate(shape)]
     ranges = [(axis, *bounds) for axis, runs in enumerate(gaps) for bounds in runs.tolist()]

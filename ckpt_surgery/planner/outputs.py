@@ -50,10 +50,7 @@ def without_empty(decisions: Decisions, destination: Destination) -> Decisions:
 
 
 def leaves_that_contain(keys: Sequence[str]) -> list[tuple[int, int]]:
-    """Keys that are both a leaf and a container, `a` beside `a/b`.
-
-    For each of them its index in `keys`, and the index of the first key inside it.
-    """
+    """Indices of keys that are leaf and container, `a` beside `a/b`, and of the first key inside each."""
     both = set(keys) & _containers(keys)
     if not both:
         return []
@@ -75,10 +72,7 @@ def _containers(keys: Iterable[str]) -> set[str]:
 
 
 def with_dicts(decisions: Decisions, leaves: Mapping[str, Leaf], output: OutputPolicy | None) -> Decisions:
-    """The decisions with outputs in flat dicts or nested ones, as the recipe's `output` says.
-
-    By default they stay in the flat dicts of the source, whose leaves are `leaves`.
-    """
+    """Put outputs in flat or nested dicts as the recipe says, by default as the source's `leaves` are."""
     dicts = "keep" if output is None else output.dicts
     flat = flat_dicts([leaf.key for leaf in leaves.values()]) if dicts == "keep" else frozenset([()])
     if not flat:

@@ -99,10 +99,7 @@ def _check_values(entries: Sequence[Entry], loaded: LoadedRecipe) -> None:
 
 
 def ambiguous(steps: Sequence[Step], loaded: LoadedRecipe) -> list[Problem]:
-    """A problem for each key that would be both a leaf and a container, which no format can store.
-
-    It points at a rule that made one of the two, if there is one.
-    """
+    """A problem for each key that is both leaf and container, at a rule that made one of the two."""
     pairs = outputs.leaves_that_contain([step.leaf.key.text for step in steps])
     problems = []
     for outer, inner in ((steps[i], steps[j]) for i, j in pairs[:MANY]):
@@ -173,10 +170,7 @@ def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool, serve
 
 
 def fate_and_sources(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
-    """Fate of a leaf between its source and the output, and (source, key) of every leaf that it reads.
-
-    A value that is a plain read is unchanged.
-    """
+    """Fate of a leaf between its source and the output, and (source, key) of every leaf that it reads."""
     if isinstance(value, Read):
         read = (value.source, value.leaf.key.text)
         same = value.leaf.key.names == key.names
@@ -218,10 +212,7 @@ def _cut_all(
 
 
 def _dropped(decisions: Decisions, listings: Listings, target: Target | None) -> Iterator[Dropped]:
-    """Source leaves that feed no output, with the first decision against each.
-
-    After them come those `...` of the target for which the source has no leaf.
-    """
+    """Source leaves that feed no output, why, and those `...` of the target for which there is no leaf."""
     seen: set[int] = set()
     used = {id(r.leaf) for entry in decisions.outputs for r in reads(entry.value, seen)}
     reasons: dict[int, Drop] = {}

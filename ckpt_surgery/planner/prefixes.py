@@ -171,10 +171,7 @@ def fits(wanted: Leaf, given: Leaf) -> bool:
 
 
 def are_alike(one: str, other: str) -> bool:
-    """Whether leaves below these starts of keys can be the same thing.
-
-    Moments are not parameters, nor other moments: `opt_state/0/mu/` is not `ema/` and not `opt_state/0/nu/`.
-    """
+    """Whether leaves below these starts can be the same: moments are no parameters, nor other moments."""
     return _slots(one) == _slots(other)
 
 
@@ -240,10 +237,7 @@ def _work(
 
 
 def move_hints(rules: Sequence[Move], count: int, several: bool) -> Iterator[str]:
-    """Sentences about rules that give missing leaves.
-
-    `count`: the number of all missing leaves. `several`: whether there are several sources.
-    """
+    """Sentences about rules that give leaves, of which `count` are missing; `several`: sources."""
     for rule in rules:
         source = f"The source `{rule.name}`" if several else "The source"
         some = f"{len(rule.given):,} of {count:,}" if len(rule.given) < count else "them"
@@ -256,10 +250,7 @@ def move_hints(rules: Sequence[Move], count: int, several: bool) -> Iterator[str
 
 
 def pattern_of(missing: Iterable[str], others: Collection[str]) -> str:
-    """A regular expression that matches missing keys, and none of the others.
-
-    It names the subtrees that lack all their leaves; if there are many, only the first of them.
-    """
+    """A regular expression for missing keys and no `others`: the first subtrees that lack all leaves."""
     if not others:
         return ".*"
     inhabited = {prefix for text in others for prefix in _prefixes(text)}

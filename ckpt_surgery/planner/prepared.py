@@ -139,10 +139,7 @@ def digest_of(parts: Any) -> str:
 
 
 def value_digests(values: Sequence[Node]) -> list[str]:
-    """SHA-256, hexadecimal, of each value: of its function, and of its inputs.
-
-    Raises FunctionError for a function whose fields have no text.
-    """
+    """SHA-256, hexadecimal, of each value. Raises FunctionError for functions whose fields have no text."""
     digests: dict[Node, str] = {}
 
     def digest(node: Node) -> str:

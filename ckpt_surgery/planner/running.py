@@ -105,10 +105,7 @@ def combinations_of(ranges: Ranges) -> Iterator[dict[str, Any]]:
 
 
 class PassRun:
-    """One pass while it runs, and afterwards how it decided.
-
-    Its own decisions and those of its rules end up here: what is dropped, and the tree after the pass.
-    """
+    """One pass while it runs; what it and its rules decide ends up here."""
 
     def __init__(
         self,
@@ -188,10 +185,7 @@ class PassRun:
 
 
 class RuleRun:
-    """One rule of a pass that runs.
-
-    A method that returns FAILED has noted a problem of the rule.
-    """
+    """One rule of a pass that runs. A method that returns FAILED has noted a problem of the rule."""
 
     def __init__(self, pass_run: PassRun, index: int):
         """`index`: the number of the rule in its pass."""
@@ -243,10 +237,7 @@ class RuleRun:
         return self.bounded(field, None, self.pass_run.limits.matching.fullmatch, pattern, text)
 
     def names_at(self, match: regex.Match[str], key: str) -> dict[str, Any]:
-        """Names that expressions see at a matched key: named groups, `g` for all groups, and `key`.
-
-        A group that did not take part in the match is `''`.
-        """
+        """Names at a matched key: groups (`''` where one took no part), `g` for all groups, and `key`."""
         groups = {name: text or "" for name, text in match.groupdict().items()}
         return {**self.pass_run.names, **groups, "g": Groups(match), "key": key}
 

@@ -75,10 +75,7 @@ Ranges = Mapping[Files, Mapping[str, list[Range]]]
 
 
 def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> Transfers:
-    """Decide for each output whether it is linked, copied or computed.
-
-    A file of which less than half would be used is not linked: the used ranges are copied.
-    """
+    """Link, copy or compute each output. A file of which less than half would be used is not linked."""
     spare = Spare()
     stored: list[Manifest | None] = []
     """The stored bytes that become each leaf as they are; None where it has to be computed."""

@@ -76,10 +76,7 @@ class Publication:
 
 
 def place_of(request: Request) -> Publication:
-    """Place at which a request's result is published: its destination, or the directory of the step there.
-
-    Raises UsageError if no destination is given.
-    """
+    """Where a request's result is published, perhaps as a step. Raises UsageError without a destination."""
     if request.dst is None:
         raise UsageError("no destination is given", hint="Name the directory or file to write.")
     path, step, item = request.dst, request.dst_step, request.dst_item
@@ -135,10 +132,7 @@ def check_after(
 
 
 def open_sink(prepared: Prepared, where: Publication, directory: str, record_bytes: int = 0) -> Sink:
-    """Open the sink that writes a plan's outputs into a directory, to be published at `where`.
-
-    `record_bytes`: room for the record, if the format reserves some.
-    """
+    """Open the sink that writes into a directory, with room for `record_bytes` of a record."""
     options, replaces = prepared.destination, prepared.plan.replaces
     given = replace(
         sink_options(options, prepared.plan.metadata, list(prepared.sources.values())),
@@ -151,10 +145,7 @@ def open_sink(prepared: Prepared, where: Publication, directory: str, record_byt
 
 
 def stage_for(prepared: Prepared, where: Publication) -> Staging:
-    """Make the stage in which a result is written until it is published.
-
-    Formats that do not write to stores themselves are written to a local directory, and uploaded.
-    """
+    """Make the stage in which a result is written, locally where the format cannot write to stores."""
     options, identity, replaces = prepared.destination, identity_of(prepared), prepared.plan.replaces
     form, one_file = formats.format_named(options.format), is_one_file(options)
     if not where.is_url:

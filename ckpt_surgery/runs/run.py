@@ -74,10 +74,7 @@ class RunOptions:
 
 
 def run_options(given: RunArguments, progress: Report | None) -> RunOptions:
-    """Pick the options of a run from keyword arguments. `progress`: the reporter that `given` asks for.
-
-    Raises UsageError for an unknown `verify`.
-    """
+    """Pick the options of a run from keyword arguments. Raises UsageError for an unknown `verify`."""
     chosen = {name: value for name, value in given.items() if name in RunArguments.__annotations__}
     verify = one_of("verify", given.get("verify", Verify.FAST), MODES)
     return RunOptions(**{**chosen, "progress": progress, "verify": verify})  # type: ignore[arg-type]

@@ -68,10 +68,7 @@ def find_sidecars(prepared: Prepared, copied: bool | None, changes: Changes) -> 
 def _config(
     prepared: Prepared, place: str | None, files: Sequence[Companion], changes: Changes
 ) -> Companion | None:
-    """The config of the result: the source's file if it fits the weights, otherwise a corrected one.
-
-    Without a file it is the config that is recorded for the result. None if there is neither.
-    """
+    """The config of the result: the source's file or the recorded one, corrected to fit the weights."""
     file = next((proof for proof in files if proof.name == CONFIG), None)
     noted = history_entry(prepared.plan.metadata).get(RECORDED_CONFIG, {})
     try:
@@ -156,10 +153,7 @@ def keep_sidecars(companions: Sequence[Companion], directory: Path) -> None:
 
 
 def copy_sidecars(companions: Sequence[Companion], directory: str) -> tuple[CopiedSidecar, ...]:
-    """Copy files beside the weights of an unpublished checkpoint. Raises SourceError, StorageError.
-
-    Sidecar files of an earlier attempt are removed first.
-    """
+    """Copy files beside unpublished weights, in place of older ones. Raises SourceError, StorageError."""
     with storage_errors(Path(directory)):
         for name in os.listdir(directory):
             if is_companion(name):
