@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # the aliases tell type checkers that the names are public
     from ckpt_surgery import errors as errors
     from ckpt_surgery import t5x as t5x
     from ckpt_surgery.api.applying import apply as apply
+    from ckpt_surgery.api.applying import apply_shard as apply_shard
+    from ckpt_surgery.api.applying import commit as commit
     from ckpt_surgery.api.applying import convert as convert
     from ckpt_surgery.api.applying import plan as plan
     from ckpt_surgery.api.explaining import explain as explain
@@ -44,8 +46,6 @@ if TYPE_CHECKING:  # the aliases tell type checkers that the names are public
     from ckpt_surgery.api.packaged_recipes import recipes as recipes
     from ckpt_surgery.api.restoring import plan_restore as plan_restore
     from ckpt_surgery.api.restoring import restore as restore
-    from ckpt_surgery.api.sharding import apply_shard as apply_shard
-    from ckpt_surgery.api.sharding import commit as commit
     from ckpt_surgery.api.verifying import verify as verify
     from ckpt_surgery.core.errors import DataError as DataError
     from ckpt_surgery.core.errors import DestinationError as DestinationError
@@ -84,7 +84,7 @@ if TYPE_CHECKING:  # the aliases tell type checkers that the names are public
 _MODULES = {
     name: module
     for module, names in {
-        "api.applying": ("apply", "convert", "plan"),
+        "api.applying": ("apply", "apply_shard", "commit", "convert", "plan"),
         "api.explaining": ("explain",),
         "api.functions": (
             *("apply_transformations", "from_function", "from_orbax_transforms", "from_t5x_translator"),
@@ -98,7 +98,6 @@ _MODULES = {
         "api.opening": ("open",),
         "api.packaged_recipes": ("PackagedRecipe", "recipe", "recipes"),
         "api.restoring": ("plan_restore", "restore"),
-        "api.sharding": ("apply_shard", "commit"),
         "api.verifying": ("verify",),
         "core.errors": (
             *("DataError", "DestinationError", "FunctionError", "Interrupted", "KeyNotFound"),

@@ -87,15 +87,12 @@ def load_and_transform(first: Any, second: Any, *others: Any, target: Any = None
     if _is_function(first):
         return restore(first, second, *others, target=target, **options)
     if not _is_function(second):
-        raise UsageError(
-            f"`load_and_transform`: neither {abridged(first)} nor {abridged(second)} is a function",
-            hint="Give a path, a function of its tree, and the target; or a function and its paths.",
-        )
+        problem = f"`load_and_transform`: neither {abridged(first)} nor {abridged(second)} is a function"
+        hint = "Give a path, a function of its tree, and the target; or a function and its paths."
+        raise UsageError(problem, hint=hint)
     if len(others) > 1 or (others and target is not None):
-        raise UsageError(
-            "`load_and_transform`: after a path and a function comes the target alone",
-            hint="For several checkpoints, give the function first.",
-        )
+        problem = "`load_and_transform`: after a path and a function comes the target alone"
+        raise UsageError(problem, hint="For several checkpoints, give the function first.")
     return restore(second, first, target=others[0] if others else target, **options)
 
 

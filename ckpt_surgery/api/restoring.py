@@ -40,9 +40,9 @@ from ckpt_surgery.live.tree import LiveTree, live_tree
 from ckpt_surgery.live.wanted import type_of
 from ckpt_surgery.migration.functions.flat import with_flat_dicts
 from ckpt_surgery.migration.recipes import MigratedRecipe
+from ckpt_surgery.planner.outputs import arrays_in_memory
 from ckpt_surgery.planner.plan import Plan, with_origin
 from ckpt_surgery.planner.target import TARGET, Target
-from ckpt_surgery.planner.transfers import arrays_in_memory
 from ckpt_surgery.report.results import OverflowedLeaf
 from ckpt_surgery.runs.run import overflow_notices
 from ckpt_surgery.system.progress_bars import reported
@@ -164,11 +164,9 @@ def _requested(recipe: Any, sources: tuple[Any, ...], target: Any, shardings: An
         target = target._as_source()
         target = target.tree if isinstance(target, InMemory) else target
     if isinstance(target, str | os.PathLike):
-        path = shown(os.fspath(target))
-        raise UsageError(
-            f"the target is the path {path}: `restore` makes arrays for a tree in memory",
-            hint="Give the tree whose structure the result has, such as `jax.eval_shape(init, …)`.",
-        )
+        hint = "Give the tree whose structure the result has, such as `jax.eval_shape(init, …)`."
+        problem = f"the target is the path {shown(os.fspath(target))}, and `restore` needs a tree in memory"
+        raise UsageError(problem, hint=hint)
     tree = None if target is None else InMemory(target)
     request = replace(requested(recipe, sources, None, options), target=tree, shardings=shardings)
     return pinned.request_of_plan(request, pinned.RESTORE) if isinstance(recipe, Plan) else request

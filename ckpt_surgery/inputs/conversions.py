@@ -182,12 +182,10 @@ def _model_of(source: Source, given: PathLike | None) -> Model:
     config = _config_of(source, given)
     given_type = config.value_at("model_type")
     if given_type is None:
-        raise UsageError(
-            f"it is not known what model {shown(source.path)} is: {config.without(['model_type'])}",
-            hint=f"Say where the model's config.json is, `config=…`, or name the recipe. {BY_NAME}",
-        )
-    value, origin = given_type
-    name = str(value)
+        problem = f"it is not known what model {shown(source.path)} is: {config.without(['model_type'])}"
+        hint = f"Say where the model's config.json is, `config=…`, or name the recipe. {BY_NAME}"
+        raise UsageError(problem, hint=hint)
+    name, origin = str(given_type[0]), given_type[1]
     model = models.model_of(name)
     if model is None:
         known = [model_type for model in models.known_models() for model_type in model.model_types]

@@ -129,14 +129,11 @@ def traced(function: Function, sources: Iterable[Source], uint16: str | None) ->
 def last_steps(request: Request) -> list[int]:
     """Find the latest finished steps of the one source of a request, ascending, as many as it asks for."""
     count = request.last or 0
-    wrong = "the number of steps is at least 1" if count < 1 else None
-    if len(request.sources) != 1:
-        wrong = f"the steps are those of one source; {len(request.sources)} are given"
-    elif request.step is not None:
-        wrong = f"`step={request.step}` chooses one step"
-    if wrong is not None:
-        hint = "Name one directory of steps, or leave out `last=N`."
-        raise UsageError(f"`last={count}`: {wrong}", hint=hint)
+    if count < 1 or len(request.sources) != 1 or request.step is not None:
+        problem = (
+            f"`last={count}` chooses that many steps, 1 or more, of the one source, and goes without `step`"
+        )
+        raise UsageError(problem, hint="Name one directory of steps, or leave out `last=N`.")
     source = open_input(request.sources[0], item=request.item, src_format=request.src_format)
     steps = details_of(source).choices().steps
     if len(steps) < count:
@@ -164,9 +161,6 @@ def without_values(source: Source) -> frozenset[str]:
     return frozenset(text for text, value in source.tree.values.items() if is_abstract(value))
 
 
-# --- their files -----------------------------------------------------------------------------------------
-
-
 def with_samples(planned: R) -> R:
     """Add samples of the sources' files to a plan, so that `check_unchanged` notices changed contents.
 
@@ -190,11 +184,8 @@ def check_values(plan: "Plan", sources: Mapping[str, Source]) -> None:
         used = (read for step in plan.steps if lacking for read in reads(step.value) if read.source == name)
         keys = [read.leaf.key.text for read in used if read.leaf.key.text in lacking]
         if keys:
-            raise SourceError(
-                f"{source.path} has no values for {few_keys(keys)}: only shapes and dtypes, or arrays that "
-                "were donated to a function",
-                hint="Give a tree of arrays that exist, or a checkpoint.",
-            )
+            problem = f"{source.path} has no values for {few_keys(keys)}: shapes alone, or donated arrays"
+            raise SourceError(problem, hint="Give a tree of arrays that exist, or a checkpoint.")
 
 
 def check_unchanged(plan: "Plan", sources: Mapping[str, Source], hint: str) -> None:

@@ -111,17 +111,13 @@ def pinned_request(pinned: Pinned, given: Request) -> Request:
     planned = pinned.request
     link_mode = given.link_mode or planned.link_mode
     if planned.link_mode is LinkMode.COPY and link_mode is not LinkMode.COPY:
-        raise UsageError(
-            f"{shown(pinned.name)} was made to copy everything, so it does not say what can be linked",
-            hint=f'Make the plan again with `link_mode="{link_mode}"`.',
-        )
+        problem = f"{shown(pinned.name)} was made to copy everything, so it does not say what can be linked"
+        raise UsageError(problem, hint=f'Make the plan again with `link_mode="{link_mode}"`.')
     name, before = (os.path.basename(urls.absolute(dst or "checkpoint")) for dst in (given.dst, planned.dst))
     promised = formats.promised(name)
     if given.dst is not None and name != before and promised not in (None, planned.format):
-        raise UsageError(
-            f"{shown(pinned.name)} was made for {planned.format}, but the name {shown(name)} says {promised}",
-            hint="Choose another name, or make the plan again with this destination.",
-        )
+        problem = f"{shown(pinned.name)} was made for {planned.format}, but {shown(name)} says {promised}"
+        raise UsageError(problem, hint="Choose another name, or make the plan again with this destination.")
     dst = planned.dst and urls.near(planned.dst)
     return replace(planned, **{"dst": dst, **said, "recipe": planned.recipe, "pinned": pinned})
 
@@ -241,10 +237,10 @@ def request_of_plan(given: Request, function: str) -> Request:
     """Make the request of a Plan given as the recipe. Raises UsageError if it does not suit `function`."""
     plan, origin = given.recipe, origin_of(given.recipe)
     if not isinstance(origin, PlanOrigin):
-        raise UsageError(
-            f"{THE_PLAN} has lost its sources: it was copied, changed or pickled, or is part of a result",
-            hint=f"Give the Plan itself that `{MADE_BY[function]}` returned.",
+        problem = (
+            f"{THE_PLAN} has lost its sources: it was copied, changed or pickled, or is part of a result"
         )
+        raise UsageError(problem, hint=f"Give the Plan itself that `{MADE_BY[function]}` returned.")
     if (other := origin.carried_out_by) != function:
         made = f"{THE_PLAN} was made by `{MADE_BY[other]}`"
         hint = f"Call `{other}(plan)`, or make the plan with `{MADE_BY[function]}`."

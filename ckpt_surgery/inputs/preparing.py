@@ -36,12 +36,11 @@ from ckpt_surgery.live.wanted import Wanted
 from ckpt_surgery.planner.decisions import OnPass
 from ckpt_surgery.planner.entries import not_held
 from ckpt_surgery.planner.mistakes import check_keys, check_sources_used, target_share
-from ckpt_surgery.planner.outputs import without_shardings
+from ckpt_surgery.planner.outputs import Destination, without_shardings
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.prepared import DEFAULT_FORMAT, DestinationOptions, Prepared
 from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, is_listing, listed_target, read_listing
-from ckpt_surgery.planner.transfers import Destination
 from ckpt_surgery.storage.linking import SafeToHardlink, linking_rule
 from ckpt_surgery.storage.listing import data_file, is_file, real_path
 from ckpt_surgery.system.resources import default_memory, default_workers

@@ -193,9 +193,9 @@ def requested(
     request = Request(recipe, inputs, to, **given)
     for source in inputs:
         if isinstance(source, str) and Path(source).suffix in (".yaml", ".yml") and Path(source).is_file():
+            hint = "A recipe comes before the checkpoints. `convert` takes none, and rules take its place."
             raise UsageError(
-                f"{shown(source)} is a YAML file, and stands where a checkpoint is read",
-                hint="A recipe comes before the checkpoints. `convert` takes none, and rules take its place.",
+                f"{shown(source)} is a YAML file, and stands where a checkpoint is read", hint=hint
             )
     ways = [uint16_at(source, request.uint16) for source in inputs]
     if len({*ways}) > 1:
@@ -203,11 +203,8 @@ def requested(
     if "bfloat16" in ways:
         request = replace(request, uint16="bfloat16")
     if request.set and hasattr(recipe, "param_values"):
-        name = shown(request.recipe.path)
-        raise UsageError(
-            f"the recipe {name} has been read already, and its params have their values",
-            hint="Give `set` to `read_recipe`.",
-        )
+        problem = f"the recipe {shown(request.recipe.path)} has been read already, and its params have values"
+        raise UsageError(problem, hint="Give `set` to `read_recipe`.")
     return request
 
 

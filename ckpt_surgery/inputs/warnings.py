@@ -102,9 +102,6 @@ def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str
     return disguised_warning(used_as_integers(plan, suspects))
 
 
-# --- sources ----------------------------------------------------------------------------------------------
-
-
 WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".msgpack", ".npz", ".gguf", ".h5"})
 """Suffixes of weight files that lie side by side in a model's directory."""
 
@@ -145,20 +142,16 @@ def chosen_item_notes(sources: Iterable[Source]) -> tuple[str, ...]:
 
 def kept_as_integers(sources: Iterable[Source]) -> tuple[str, ...]:
     """Warn, in a comparison, of each source whose arrays of uint16 are most likely bfloat16."""
-    counts = {source.path: len(disguised_leaves(source)) for source in sources}
-    return tuple(
-        f"{shown(path)}: {number_of(count, 'leaf')} of uint16 compared as integers: T5X kept bfloat16 so; "
-        f"`uint16=bfloat16` compares {'it' if count == 1 else 'them'} as such"
-        for path, count in counts.items()
-        if count
-    )
+    counts = {shown(source.path): len(disguised_leaves(source)) for source in sources}
+    how = "T5X kept bfloat16 so; `uint16=bfloat16` compares them as such"
+    compared = "of uint16 compared as integers"
+    return tuple(f"{path}: {number_of(n, 'leaf')} {compared}: {how}" for path, n in counts.items() if n)
 
 
 def disguised_warning(count: int) -> tuple[str, ...]:
     """Warn that `count` leaves of uint16 are most likely bfloat16; no warning for 0."""
-    are, them = ("is", "it") if count == 1 else ("are", "them")
-    how = f"`input: {{uint16: bfloat16}}` reads {them} back"
-    return (f"{number_of(count, 'leaf')} {are} uint16: T5X kept bfloat16 so; {how}",) if count else ()
+    how = "T5X kept bfloat16 so; `input: {uint16: bfloat16}` reads them back"
+    return (f"{number_of(count, 'leaf')} of uint16: {how}",) if count else ()
 
 
 def disguised_leaves(source: Source) -> Set[str]:
@@ -191,9 +184,6 @@ def destination_warnings(options: "DestinationOptions", first: Source) -> Iterat
     named = formats.promised(options.name)
     if named not in (None, format):
         yield f"{options.path} will be {format}, though its name says {named}"
-
-
-# --- items that are not carried over ----------------------------------------------------------------------
 
 
 JSON_FILES = frozenset({"metadata", "metrics"})

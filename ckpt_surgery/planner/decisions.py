@@ -138,9 +138,6 @@ def _applies(
         raise PlanError(*(replace(p, place=place) for p in error.problems)) from None
 
 
-# --- one pass ---------------------------------------------------------------------------------------------
-
-
 def run_pass(run: PassRun, target: Target | None, last: bool) -> None:
     """Carry out a pass. Its outcome is in `run`, and its problems in those of `run`.
 

@@ -147,9 +147,6 @@ Look = tuple[Any, ...]
 AVERAGED, REPLACED = "averaged", "replaced"
 
 
-# --- from a plan to a file --------------------------------------------------------------------------------
-
-
 def plan_file(plan: Plan, saved: SavedPlan) -> bytes:
     """The text of a plan's file, with absolute paths of inputs, the states of their files, and the seal."""
     document = plain(planned_document(plan))
@@ -219,9 +216,6 @@ def param_json(value: Any) -> Any:
     return value
 
 
-# --- from a file ------------------------------------------------------------------------------------------
-
-
 def read_plan_file(path: PathLike, text: bytes | None = None) -> PlanFile | None:
     """A saved plan; None where the file is something else (a recipe, most likely).
 
@@ -280,9 +274,6 @@ def not_saved(path: PathLike, field: str, why: str) -> UsageError:
     """The error to raise for a document that no `plan --out` wrote."""
     message = f"{shown(os.fspath(path))}: not a plan that was saved: {field}: {shown(why)}"
     return UsageError(message, hint="Make the plan again.")
-
-
-# --- showing -----------------------------------------------------------------------------------------------
 
 
 _FUNCTIONS: Mapping[str | None, Function] = {

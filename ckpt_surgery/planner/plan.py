@@ -256,6 +256,9 @@ class Plan(Represented):
     restorable_by: Mapping[str, str] = field(default_factory=dict)
     """The oldest version of each package that can restore the result; of packages for which it is known."""
 
+    _origin: object = field(default=None, init=False, compare=False)
+    """What it was made of, which is neither copied nor pickled: see `with_origin`."""
+
     def html(self) -> str:
         """The page that the command line writes as a report: HTML with every leaf, which needs no network.
 
@@ -269,23 +272,19 @@ class Plan(Represented):
         return summary
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != _ORIGIN}
-
-
-_ORIGIN = "_origin"
-"""Attribute of a plan that is no field: it is neither compared, nor copied, nor pickled."""
+        return {name: value for name, value in vars(self).items() if name != "_origin"}
 
 
 def with_origin(plan: Plan, origin: object) -> Plan:
     """An equal plan that remembers what it was made of, by which it can be carried out."""
     remembering = replace(plan)
-    vars(remembering)[_ORIGIN] = origin
+    vars(remembering)["_origin"] = origin
     return remembering
 
 
 def origin_of(plan: Plan) -> object:
     """Inputs of a plan; None if it does not remember them."""
-    return vars(plan).get(_ORIGIN)
+    return plan._origin
 
 
 @contextmanager

@@ -25,10 +25,10 @@ from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.planner.decisions import OnPass, decide
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry, Listings, RuleRef, deciding_rule, naming_rule
 from ckpt_surgery.planner.mistakes import left_slots, mistaken_dots, unused_elements
+from ckpt_surgery.planner.outputs import Destination, transfers
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.problems import MANY, problems_of
 from ckpt_surgery.planner.target import TARGET, Target
-from ckpt_surgery.planner.transfers import Destination, transfers
 
 
 def make_plan(

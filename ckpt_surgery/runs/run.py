@@ -80,9 +80,6 @@ def run_options(given: RunArguments, progress: Report | None) -> RunOptions:
     return RunOptions(**{**chosen, "progress": progress, "verify": verify})  # type: ignore[arg-type]
 
 
-# --- the result ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, repr=False)
 class Result(Represented):
     """Result of `apply`, `convert`, `merge` and `commit`."""
@@ -162,9 +159,6 @@ def plan_as_executed(plan: Plan, files: Sequence[AdoptedFile]) -> Plan:
     return replace(plan, steps=steps, costs=costs)
 
 
-# --- the run ------------------------------------------------------------------------------------------------
-
-
 def run_here(request: Request, options: RunOptions) -> Result:
     """Plan, check and carry out a request in this process."""
     started = time.monotonic()
@@ -188,9 +182,6 @@ def plan_for_destination(request: Request, where: Publication, overwrite: bool) 
     """Plan a request whose result can be published at `where`."""
     replaces = destination.check_before(where, request, overwrite)
     return destination.check_after(where, replaces, prepare(request), overwrite)
-
-
-# --- its end ------------------------------------------------------------------------------------------------
 
 
 def record_room(prepared: Prepared, shards: Shards | None = None) -> int:

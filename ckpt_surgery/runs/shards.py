@@ -79,10 +79,8 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
     prepared = with_samples(run.plan_for_destination(request, where, overwrite))
     if where.is_url and not prepared.encoder.details.shards_in_stores:
         format = prepared.destination.format
-        raise errors.UsageError(
-            f"{shown(where.place)}: {format} checkpoints are not written to a bucket in shards",
-            hint="Apply the plan without `shard`, or write orbax.",
-        )
+        problem = f"{shown(where.place)}: {format} checkpoints are not written to a bucket in shards"
+        raise errors.UsageError(problem, hint="Apply the plan without `shard`, or write orbax.")
     document = (request.pinned and request.pinned.text) or document_of(prepared, request)
     identity = identity_of(prepared)
     check_not_committed(where, digest_of(identity))
@@ -149,10 +147,9 @@ def check_head(head: Head, parts: Parts, prepared: Prepared, count: int) -> None
         hint = "Finish that one with `commit`, or remove the directory to start again."
         raise errors.UsageError(f"{where}: {reason}", hint=hint)
     if head.count != count:
-        raise errors.UsageError(
-            f"{where}: the plan is being carried out in {head.count} shards, not {count}",
-            hint=f"Use the same number, or remove that directory to start again with {count}.",
-        )
+        problem = f"{where}: the plan is being carried out in {head.count} shards, not {count}"
+        hint = f"Use the same number, or remove that directory to start again with {count}."
+        raise errors.UsageError(problem, hint=hint)
     if name:
         hint = "Remove that directory, make the plan again, and run all shards."
         raise SourceError(f"{where}: {reason}", hint=hint)
@@ -173,14 +170,11 @@ def write_shard(job: Job, index: int, verify: Verify, progress: Report | None = 
     writer = sink.attach(name)
     job.parts.sync({file for task in tasks for file in writer.files(sink.outputs[task.step], task.region)})
     if documents.head_of(job.parts) != job.head:
+        problem = f"{shown(job.parts.place)} was removed, or started again, while the shard was written"
         raise StorageError(
-            f"{shown(job.parts.place)} was removed, or started again, while the shard was written",
-            hint="Nothing of it is published. Run it again if the result is not there.",
+            problem, hint="Nothing of it is published. Run it again if the result is not there."
         )
     return job.parts.put(documents.done_name(job.head, index), documents.part_bytes(part))
-
-
-# --- publication ------------------------------------------------------------------------------------------
 
 
 def publish_shards(
@@ -227,9 +221,6 @@ def publish_shards(
     return run.finish_result(result, started, destination, notices)
 
 
-# --- parts of a destination -------------------------------------------------------------------------------
-
-
 _STEP_PARTS = re.compile(r"\.([0-9]+)\.ckpt-surgery-parts")
 
 
@@ -272,9 +263,9 @@ def check_unwritten(where: Publication, head: Head) -> None:
 def check_not_committed(where: Publication, plan: str) -> None:
     """Refuse a late shard of a plan that was published already. Raises DestinationError."""
     if any(shards.get("plan") == plan for shards in shards_at(where.place)):
+        problem = f"{shown(where.place)}: the shards of this plan were put together and published there"
         raise DestinationError(
-            f"{shown(where.place)}: the shards of this plan were put together and published there",
-            hint="There is nothing left to do. To make it again, remove it first.",
+            problem, hint="There is nothing left to do. To make it again, remove it first."
         )
 
 
