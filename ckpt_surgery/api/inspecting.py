@@ -12,7 +12,6 @@ from typing import Any, get_args
 from ckpt_surgery.core.arguments import CheckpointLike, SortBy, bytes_of, described, one_of
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.history import CONFIG, RECIPES, History, Origin, PastRecipe, history_entry
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.protocols import Source, details_of
@@ -22,7 +21,12 @@ from ckpt_surgery.inputs import options
 from ckpt_surgery.inputs.matching import check_matched, matching, selected
 from ckpt_surgery.inputs.opening import in_memory, open_input, without_values
 from ckpt_surgery.inputs.request import checkpoint_or_tree
-from ckpt_surgery.inputs.warnings import about_source, chosen_item_notes, kept_as_integers
+from ckpt_surgery.inputs.warnings import (
+    chosen_item_notes,
+    disguised_warning,
+    kept_as_integers,
+    unread_weights,
+)
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.inspection import Inspection
@@ -58,8 +62,10 @@ def inspect(
         _check_view(depth, sort)
         source = open_input(checkpoint_or_tree(path), step=step, item=item, src_format=format)
         listed = source.leaves()
-        leaves = _sorted(selected(listed, match, under), sort)
-        bare = without_values(source)
+        leaves = tuple(selected(listed, match, under).values())
+        if sort is not None:
+            leaves = tuple(sorted(leaves, key=name_order if sort == "name" else lambda leaf: -leaf.nbytes))
+        bare, disguised = without_values(source), len(details_of(source).disguised_bfloat16)
         notes = () if item is not None else chosen_item_notes([source])
         return Inspection(
             source.path,
@@ -74,7 +80,7 @@ def inspect(
             details_of(source).choices(),
             depth,
             sort,
-            (*about_source(source), *notes),
+            (*unread_weights([source]), *disguised_warning(disguised), *notes),
             None if in_memory(source) else history_of(source),
         )
 
@@ -85,12 +91,6 @@ def _check_view(depth: int | None, sort: str | None) -> None:
         raise UsageError(f"`depth` is {depth}, and has to be 1 or more")
     if sort is not None:
         one_of("sort", sort, get_args(SortBy))
-
-
-def _sorted(leaves: Mapping[str, Leaf], sort: SortBy | None) -> tuple[Leaf, ...]:
-    if sort == "size":
-        return tuple(sorted(leaves.values(), key=lambda leaf: -leaf.nbytes))
-    return tuple(sorted(leaves.values(), key=name_order) if sort == "name" else leaves.values())
 
 
 @described

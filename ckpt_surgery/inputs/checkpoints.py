@@ -25,7 +25,6 @@ from ckpt_surgery.inputs.matching import check_matched, matching
 from ckpt_surgery.inputs.opening import changed_since_opening, open_input
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.request import InMemory, OpenCheckpoint, OpenedPath, uint16_at
-from ckpt_surgery.inputs.warnings import disguised_leaves
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import plain_value
@@ -173,7 +172,7 @@ class StoredArray(LazyArray):
             prng_impl=leaf.prng_impl,
         )
         self._opened, self._leaf = opened, leaf
-        self._is_disguised = is_uint16(leaf) and leaf.key.text in disguised_leaves(opened.stored)
+        self._is_disguised = is_uint16(leaf) and leaf.key.text in details_of(opened.stored).disguised_bfloat16
 
     @property
     def _unit(self) -> Shape | None:
@@ -268,8 +267,10 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
         name = f"{self.path}: {self._prefix.removesuffix(SEPARATOR)}" if self._prefix else self.path
         about = f"{name} ({chosen_text(self.format, self.step, self.item)}{', closed' * self.closed})"
         leaves = tuple(self._leaves.values())
-        depth = 0 if not self._prefix else _components(self._prefix, leaves[0])
-        return listing_summary(about, leaves, shared_texts(leaves, {}), inside=depth)
+        names = leaves[0].key.names if self._prefix else ()  # of which one may have slashes in it
+        starts = itertools.accumulate((f"{name}{SEPARATOR}" for name in names), initial="")
+        inside = list(starts).index(self._prefix)
+        return listing_summary(about, leaves, shared_texts(leaves, {}), inside=inside)
 
     def __getitem__(self, key: str) -> Any:
         """Value of a leaf, or the subtree with this key. Raises KeyNotFound."""
@@ -364,12 +365,6 @@ class Checkpoint(OpenCheckpoint, Represented, Mapping[str, Any]):
         path = OpenedPath(urls.absolute(given))
         vars(path).update(vars(given), files={})
         return _unpickled, (path, self._prefix)
-
-
-def _components(prefix: str, leaf: Leaf) -> int:
-    """Number of components in the key of a leaf's subtree; a component may contain slashes."""
-    starts = itertools.accumulate((f"{name}{SEPARATOR}" for name in leaf.key.names), initial="")
-    return list(starts).index(prefix)
 
 
 def open_checkpoint(

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
@@ -94,7 +94,7 @@ def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str
     """
     from ckpt_surgery.planner.disguised import converted, misread, used_as_integers  # imports planning
 
-    suspects = {name: disguised_leaves(source) for name, source in sources.items()}
+    suspects = {name: details_of(source).disguised_bfloat16 for name, source in sources.items()}
     if not any(suspects.values()):
         return ()
     if wrong := converted(plan, suspects):
@@ -124,11 +124,6 @@ def unread_weights(sources: Iterable[Source]) -> tuple[str, ...]:
     return tuple(f"not read, as they are not part of {path}: {few(names)}" for path, names in unread if names)
 
 
-def about_source(source: Source) -> tuple[str, ...]:
-    """Collect the warnings about a source that hold whatever is done with it."""
-    return (*unread_weights([source]), *disguised_warning(len(disguised_leaves(source))))
-
-
 def chosen_item_notes(sources: Iterable[Source]) -> tuple[str, ...]:
     """Note each source of which an item was chosen because it holds the model, and others do not."""
     notes = []
@@ -142,7 +137,7 @@ def chosen_item_notes(sources: Iterable[Source]) -> tuple[str, ...]:
 
 def kept_as_integers(sources: Iterable[Source]) -> tuple[str, ...]:
     """Warn, in a comparison, of each source whose arrays of uint16 are most likely bfloat16."""
-    counts = {shown(source.path): len(disguised_leaves(source)) for source in sources}
+    counts = {shown(source.path): len(details_of(source).disguised_bfloat16) for source in sources}
     how = "T5X kept bfloat16 so; `uint16=bfloat16` compares them as such"
     compared = "of uint16 compared as integers"
     return tuple(f"{path}: {number_of(n, 'leaf')} {compared}: {how}" for path, n in counts.items() if n)
@@ -152,11 +147,6 @@ def disguised_warning(count: int) -> tuple[str, ...]:
     """Warn that `count` leaves of uint16 are most likely bfloat16; no warning for 0."""
     how = "T5X kept bfloat16 so; `input: {uint16: bfloat16}` reads them back"
     return (f"{number_of(count, 'leaf')} of uint16: {how}",) if count else ()
-
-
-def disguised_leaves(source: Source) -> Set[str]:
-    """Keys of a source's arrays of uint16 that are most likely bfloat16."""
-    return details_of(source).disguised_bfloat16
 
 
 def repeated_sources(sources: Mapping[str, Source], inputs: "Sequence[Input]") -> Iterator[str]:
@@ -196,32 +186,20 @@ def dropped_items(sources: Mapping[str, Source], options: "DestinationOptions") 
     from ckpt_surgery.planner.prepared import DEFAULT_ITEM  # imports planning
     from ckpt_surgery.planner.target import TARGET
 
-    read = {_item_directory(source) for source in sources.values() if source.item is not None}
+    of_items = {name: source for name, source in sources.items() if source.item is not None}
+    places = {name: real_path(os.path.dirname(record_path(source))) for name, source in of_items.items()}
     why = f"only the item {options.item or DEFAULT_ITEM} is written"
     if options.step is None and options.item is None:
         why = "DST has no items"
     dropped: dict[str, DroppedItem] = {}
-    for name, source in sources.items():
-        for directory in _other_items(source) if name != TARGET else ():
-            if directory not in read and directory not in dropped:
+    for name, place in places.items():
+        for item in () if name == TARGET else details_of(sources[name]).choices().items:
+            directory = os.path.join(os.path.dirname(place), item)
+            if item != OWN.rstrip("/") and directory not in (*places.values(), *dropped):
                 nbytes = sum(stat.size for stat in walk(directory, directory).values())
                 names = directory_names(directory)
                 is_json = not names.directories and JSON_FILES.intersection(names.files)
                 kind: Literal["arrays", "json", "other"] = "json" if is_json else "other"
                 kind = "arrays" if is_item(directory) else kind
-                item = os.path.basename(directory)
                 dropped[directory] = DroppedItem(name, item, kind, nbytes, why)
     return tuple(dropped.values())
-
-
-def _item_directory(source: Source) -> str:
-    """Real path, or URL, of the item that a source reads."""
-    return real_path(os.path.dirname(record_path(source)))
-
-
-def _other_items(source: Source) -> list[str]:
-    """Directories of all items in a source's step."""
-    if source.item is None:
-        return []
-    step, names = os.path.dirname(_item_directory(source)), details_of(source).choices().items
-    return [os.path.join(step, name) for name in names if name != OWN.rstrip("/")]

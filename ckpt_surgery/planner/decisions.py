@@ -160,7 +160,8 @@ def run_pass(run: PassRun, target: Target | None, last: bool) -> None:
     try:
         check_leaves(len(outputs) + len(kept), "the pass gives")
     except SurgeryError as error:
-        run.problems.general(replace(error.problems[0], place=run.problems.unmatched_place()))
+        place = run.problems.loaded.place(run.problems.own("unmatched"))
+        run.problems.general(replace(error.problems[0], place=place))
         run.problems.raise_all()
     if last:
         _refuse_objects(run, [*(entry for _, entry in outputs), *kept])
@@ -239,7 +240,8 @@ def _kept(run: PassRun, last: bool, outputs: Iterable[Entry]) -> tuple[list[Entr
     if loose:
         message = f"`unmatched: error`, and no rule claims {few_keys(loose)} ({len(loose)} in all)"
         hint = "Add a rule for them, or `drop: true` to remove them."
-        run.problems.general(Problem(message, run.problems.unmatched_place(), hint, Code.UNCLAIMED))
+        place = run.problems.loaded.place(run.problems.own("unmatched"))
+        run.problems.general(Problem(message, place, hint, Code.UNCLAIMED))
     return kept, frozenset(loose)
 
 
@@ -307,9 +309,8 @@ def _note_subtrees(problems: Problems, placeholders: frozenset[str], entries: It
     """Note placeholders with leaves below their key: `...` stands for a leaf."""
     inner: dict[str, list[str]] = {}
     for key in (entry.key for entry in entries) if placeholders else ():
-        for container in placeholders.intersection(
-            SEPARATOR.join(key.names[:i]) for i in range(len(key.names))
-        ):
+        above = {SEPARATOR.join(key.names[:i]) for i in range(len(key.names))}
+        for container in placeholders & above:
             inner.setdefault(container, []).append(key.printed)
     for container, keys in inner.items():
         lie = "1 leaf lies" if len(keys) == 1 else f"{len(keys):,} leaves lie"

@@ -84,10 +84,10 @@ def left_slots(steps: Sequence[Step]) -> Iterator[Notice]:
             mirrors.setdefault(pair[0], {})[pair[1]] = None
     if not left:
         return
-    keep = "1 leaf keeps" if len(left) == 1 else f"{len(left):,} leaves keep"
     trees = {SEPARATOR.join(names): map(SEPARATOR.join, [*found][:FEW]) for names, found in mirrors.items()}
     written = ", ".join(f"{params}: [{', '.join(slots)}]" for params, slots in trees.items() if params)
     way_out = f"; `mirror: {{{written}}}` renames them too" if written else ""
+    keep = "1 leaf keeps" if len(left) == 1 else f"{len(left):,} leaves keep"
     yield Notice(f"{keep} the names of parameters that are renamed: {few_keys(left)}{way_out}")
 
 
@@ -121,7 +121,10 @@ def _mirrored(
         renamed_in = parameters.get(names[start:], {})
         trees = [tree for tree in renamed_in if len(tree) <= root + 1 or tree[-1] == PARAMS]
         if trees:
-            nearest = max(trees, key=lambda t: (_in_common(t, names), t[-1:] == (PARAMS,), renamed_in[t]))
+            nearest = max(
+                trees,
+                key=lambda t: (_in_common(t, names), t[-1:] == (PARAMS,), renamed_in[t]),
+            )
             return (nearest, names[:start]) if renamed_in[nearest] else None
     return None
 

@@ -196,8 +196,11 @@ def look_alike(key: str, leaves: Mapping[str, Leaf], offered: Iterable[Tree]) ->
 
 def _preferred(rivals: Sequence[Move]) -> Move | None:
     """The one of several candidates for the same leaves that is meant: `params` beside others, say `ema`."""
-    params = [rival for rival in rivals if rival.names[-1:] == [PARAMS]]
-    return rivals[0] if len(rivals) == 1 else params[0] if len(params) == 1 else None
+    named = [rival for rival in rivals if rival.names[-1:] == [PARAMS]]
+    best = named[0] if len(named) == 1 else rivals[0]
+    above = best.names[:-1]
+    beside = all((one.name, one.names[: len(above)]) == (best.name, above) for one in rivals)
+    return best if len(rivals) == 1 or (len(named) == 1 and beside) else None
 
 
 def _with(rules: Sequence[Move], best: Move) -> Iterator[list[Move]]:
