@@ -76,16 +76,14 @@ def _below(plan: Plan, key: str, source: str | None) -> Plan:
     def under(named: str, text: str) -> bool:
         return text.startswith(start) and source in (None, named)
 
-    return replace(
-        plan,
-        steps=tuple(
-            step
-            for step in plan.steps
-            if (source is None and step.leaf.key.text.startswith(start))
-            or any(under(named, text) for named, text in step.sources if named != TARGET)
-        ),
-        dropped=tuple(dropped for dropped in plan.dropped if under(dropped.source, dropped.leaf.key.text)),
-    )
+    steps = [
+        step
+        for step in plan.steps
+        if (source is None and step.leaf.key.text.startswith(start))
+        or any(under(*one) for one in step.sources if one[0] != TARGET)
+    ]
+    dropped = [gone for gone in plan.dropped if under(gone.source, gone.leaf.key.text)]
+    return replace(plan, steps=tuple(steps), dropped=tuple(dropped))
 
 
 def _unknown(key: str, source: str | None, runs: Sequence[PassRun], known: Sequence[str]) -> UsageError:

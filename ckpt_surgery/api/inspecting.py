@@ -67,13 +67,9 @@ def inspect(
             leaves = tuple(sorted(leaves, key=name_order if sort == "name" else lambda leaf: -leaf.nbytes))
         bare, disguised = without_values(source), len(details_of(source).disguised_bfloat16)
         notes = () if item is not None else chosen_item_notes([source])
+        about = source.path, source.format, source.step, source.item, source.metadata, leaves
         return Inspection(
-            source.path,
-            source.format,
-            source.step,
-            source.item,
-            source.metadata,
-            leaves,
+            *about,
             statistics(source, default_memory(), leaves, report) if stats else None,
             scalar_values(source, (leaf for leaf in leaves if leaf.key.text not in bare)),
             len(listed) - len(leaves),

@@ -143,7 +143,7 @@ def restore(
     with reported(progress) as report:
         restoration = agree(prepare, lambda planned: plan_digests(planned.plan, planned.shardings))
         if lazy:
-            return agree(lambda: _make_lazily(restoration))
+            return agree(lambda: _make(restoration, False, None, lazy=True))
         if not donate or restoration.target is None:
             return agree(lambda: _make(restoration, False, report))
         agree(lambda: _check(restoration, report))
@@ -261,27 +261,18 @@ def _check(restoration: Restoration, progress: Report | None) -> None:
 
 
 @memory_errors("make the arrays")
-def _make(restoration: Restoration, donate: bool, progress: Report | None) -> Any:
-    """Make the result, in the structure of the target, or of nested dicts and lists. Raises SurgeryError."""
-    plan, sources = restoration.plan, restoration.sources
-    values, overflowed = carrying_out.make_arrays(restoration, donate, progress)
-    _log(overflow_notices(OverflowedLeaf(key, count) for key, count in sorted(overflowed.items())))
-    check_unchanged(plan, sources, _AGAIN)
-    return _in_containers(restoration, values)
-
-
-@memory_errors("make the arrays")
-def _make_lazily(restoration: Restoration) -> Any:
-    """Make the result with arrays that are computed when they are read. Raises SurgeryError."""
-    sources = {n: s if in_memory(s) else kept_open(s) for n, s in restoration.sources.items()}
-    check_unchanged(restoration.plan, restoration.sources, _AGAIN)
+def _make(restoration: Restoration, donate: bool, progress: Report | None, lazy: bool = False) -> Any:
+    """Make the result, with arrays that are computed when they are read if `lazy`. Raises SurgeryError."""
 
     def overflowed(key: str, count: int) -> None:
         _log(overflow_notices([OverflowedLeaf(key, count)]))
 
-    values, counts = carrying_out.make_arrays(replace(restoration, sources=sources), lazily=overflowed)
-    for key, count in counts.items():
-        overflowed(key, count)
+    if lazy:
+        opened = {n: s if in_memory(s) else kept_open(s) for n, s in restoration.sources.items()}
+        restoration = replace(restoration, sources=opened)
+    values, counts = carrying_out.make_arrays(restoration, donate, progress, overflowed if lazy else None)
+    _log(overflow_notices(OverflowedLeaf(key, count) for key, count in sorted(counts.items())))
+    check_unchanged(restoration.plan, restoration.sources, _AGAIN)
     return _in_containers(restoration, values)
 
 

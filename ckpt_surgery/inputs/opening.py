@@ -111,18 +111,14 @@ def traced(function: Function, sources: Iterable[Source], uint16: str | None) ->
     from ckpt_surgery.planner.disguised import as_bfloat16, is_uint16
 
     known = [
-        original_of_live(source.tree)
-        if isinstance(source, TreeSource)
-        else original_of_leaves(source.leaves())
-        for source in sources
+        original_of_live(one.tree) if isinstance(one, TreeSource) else original_of_leaves(one.leaves())
+        for one in sources
     ]
     stored = [leaf for original in known for leaf in original.leaves.values()]
     if uint16 != "bfloat16" or not any(map(is_uint16, stored)):
         return recipe_of_function(function, known)
-    retyped = [
-        replace(original, leaves={text: as_bfloat16(leaf) for text, leaf in original.leaves.items()})
-        for original in known
-    ]
+    read = [{text: as_bfloat16(leaf) for text, leaf in original.leaves.items()} for original in known]
+    retyped = [replace(original, leaves=leaves) for original, leaves in zip(known, read, strict=True)]
     return recipe_of_function(function, retyped, uint16)
 
 
@@ -130,9 +126,7 @@ def last_steps(request: Request) -> list[int]:
     """Find the latest finished steps of the one source of a request, ascending, as many as it asks for."""
     count = request.last or 0
     if count < 1 or len(request.sources) != 1 or request.step is not None:
-        problem = (
-            f"`last={count}` chooses that many steps, 1 or more, of the one source, and goes without `step`"
-        )
+        problem = f"`last={count}` chooses 1 or more steps of the one source, and goes without `step`"
         raise UsageError(problem, hint="Name one directory of steps, or leave out `last=N`.")
     source = open_input(request.sources[0], item=request.item, src_format=request.src_format)
     steps = details_of(source).choices().steps

@@ -124,9 +124,7 @@ def _at_their_rules(
 ) -> list[Problem]:
     """The problems of what a format cannot store, each at the rule to blame.
 
-    That is the rule that made the key, or a leaf in the container, that the sentence names first. If no rule
-    made one, it is the rule that took one away and so left a gap in a list, for example. Keys that differ in
-    indices only share one problem.
+    It made the key, or a leaf in the container, that the sentence names first, or took one away.
     """
     named = [(step, naming_rule(step.effects)) for step in steps]
     made = [(step.leaf.key.names, rule) for step, rule in named]
