@@ -40,10 +40,7 @@ from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.live.source import FORMAT
 from ckpt_surgery.planner import document
 from ckpt_surgery.planner.cutting import budget_for, room_of, too_little
-from ckpt_surgery.planner.document import (
-    looks_of,
-    shown_plan,
-)
+from ckpt_surgery.planner.document import looks_of, shown_plan
 from ckpt_surgery.planner.plan import Input, Plan, origin_of, with_origin
 from ckpt_surgery.planner.plan_json import planned_leaf
 from ckpt_surgery.planner.planning import peak_of

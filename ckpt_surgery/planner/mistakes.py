@@ -121,10 +121,7 @@ def _mirrored(
         renamed_in = parameters.get(names[start:], {})
         trees = [tree for tree in renamed_in if len(tree) <= root + 1 or tree[-1] == PARAMS]
         if trees:
-            nearest = max(
-                trees,
-                key=lambda t: (_in_common(t, names), t[-1:] == (PARAMS,), renamed_in[t]),
-            )
+            nearest = max(trees, key=lambda t: (_in_common(t, names), t[-1:] == (PARAMS,), renamed_in[t]))
             return (nearest, names[:start]) if renamed_in[nearest] else None
     return None
 

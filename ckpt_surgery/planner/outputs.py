@@ -197,19 +197,7 @@ def without_empty(decisions: Decisions, destination: Destination) -> Decisions:
     )
 
 
-def leaves_that_contain(keys: Sequence[str]) -> list[tuple[int, int]]:
-    """Indices of keys that are leaf and container, `a` beside `a/b`, and of the first key inside each."""
-    both = set(keys) & _containers(keys)
-    if not both:
-        return []
-    members: dict[str, int] = {}
-    for number, key in enumerate(keys):
-        for container in _containers([key]) & both:
-            members.setdefault(container, number)
-    return [(number, members[key]) for number, key in enumerate(keys) if key in both]
-
-
-def _containers(keys: Iterable[str]) -> set[str]:
+def containers(keys: Iterable[str]) -> set[str]:
     """The keys of all containers around leaves."""
     containers: set[str] = set()  # from the leaves to the root, so that each container is looked at once
     level = {key.rpartition(SEPARATOR)[0] for key in keys if SEPARATOR in key}

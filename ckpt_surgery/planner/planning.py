@@ -100,9 +100,11 @@ def _check_values(entries: Sequence[Entry], loaded: LoadedRecipe) -> None:
 
 def ambiguous(steps: Sequence[Step], loaded: LoadedRecipe) -> list[Problem]:
     """A problem for each key that is both leaf and container, at a rule that made one of the two."""
-    pairs = outputs.leaves_that_contain([step.leaf.key.text for step in steps])
+    both = {step.leaf.key.text for step in steps} & outputs.containers(step.leaf.key.text for step in steps)
+    outers = [step for step in steps if step.leaf.key.text in both] if both else []
     problems = []
-    for outer, inner in ((steps[i], steps[j]) for i, j in pairs[:MANY]):
+    for outer in outers[:MANY]:
+        inner = next(step for step in steps if step.leaf.key.text.startswith(f"{outer.leaf.key.text}/"))
         keys = [f"`{shown(step.leaf.key.printed)}`" for step in (outer, inner)]
         rules = [naming_rule(step.effects) or step.rule for step in (outer, inner)]
         who = [f"by {rule}" if rule else step.fate for rule, step in zip(rules, (outer, inner), strict=True)]
@@ -110,8 +112,8 @@ def ambiguous(steps: Sequence[Step], loaded: LoadedRecipe) -> list[Problem]:
         rule = rules[1] or rules[0]
         hint = "No checkpoint has both: rename one of them, or drop it."
         problems.append(Problem(message, _place(loaded, rule), hint, Code.LEAF_AND_CONTAINER))
-    if len(pairs) > MANY:
-        more = f"{len(pairs) - MANY} more keys would be both a leaf and a container"
+    if len(outers) > MANY:
+        more = f"{len(outers) - MANY} more keys would be both a leaf and a container"
         problems.append(Problem(more, code=Code.LEAF_AND_CONTAINER))
     return problems
 

@@ -31,14 +31,7 @@ from ckpt_surgery.planner.plan import Replacement
 from ckpt_surgery.planner.prepared import DEFAULT_ITEM, DestinationOptions, Prepared, identity_of
 from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.listing import (
-    directory_names,
-    is_directory,
-    is_file,
-    names_below,
-    real_path,
-    walk,
-)
+from ckpt_surgery.storage.listing import directory_names, is_directory, is_file, names_below, real_path, walk
 from ckpt_surgery.storage.reading import stat_file
 from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.storage.store import store_of
