@@ -77,9 +77,8 @@ class CleanDocument(Versioned):
 def clean(path: PathLike, *, remove: bool = False) -> CleanDocument:
     """List what runs left beside a destination, or in a directory of several; remove what dead runs left.
 
-    Without `remove` nothing changes. Files of living runs stay, and so do those that no run of this tool
-    made. A checkpoint that a run moved aside before it died is put back. Raises UsageError for a URL, and
-    StorageError where something cannot be listed or removed.
+    Without `remove` nothing changes. Checkpoints that dead runs moved aside are put back. Raises UsageError
+    for a URL, and StorageError where something cannot be listed or removed.
     """
     given = checked_path(path)
     if is_url(given):

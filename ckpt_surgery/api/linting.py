@@ -106,8 +106,7 @@ class Mended:
 def mend_recipe(path: PathLike) -> Mended:
     """Rewrite a recipe without the mistakes that have a single remedy; comments and layout stay.
 
-    The file is replaced in one step, and not at all where nothing was mended. Raises UsageError for a recipe
-    of the package and where the file cannot be read, StorageError where it cannot be written.
+    It is replaced in one step, if at all. Raises UsageError if it cannot be read or changed, StorageError.
     """
     name = os.fspath(path)
     if name.startswith(PREFIX):

@@ -107,8 +107,7 @@ class OpenSource:
     def _check_files_of(self, leaf: Leaf, region: Region) -> None:
         """Raise SourceError if a file that a region was read from has changed.
 
-        All files count if some of the region does not lie in chunks of files: in an index, in chunks that are
-        missing, or in an array without a grid of chunks.
+        All files count if some of the region does not lie in chunks of files, but in an index, or nowhere.
         """
         manifest = leaf.manifest
         chunks: list[Chunk | None] = [None] if region.size else []

@@ -77,10 +77,8 @@ def choose_conversion(
         hint = f"It has {', '.join([layout.name for layout in model.layouts])}."
         raise UsageError(f"no recipe converts {model.title} to the layout {to}", hint=hint)
     if not _has_key(source, model.key):
-        raise UsageError(
-            f"{shown(source.path)} does not have the names of Hugging Face: no key matches `{model.key}`",
-            hint=f"Layouts are converted from there and to there: convert it to the layout {HF} first.",
-        )
+        problem = f"{shown(source.path)} lacks the names of Hugging Face: no key matches `{model.key}`"
+        raise UsageError(problem, hint=f"Convert it to the layout {HF} first.")
     return ChosenConversion(model, layout, layout.there.recipe, _joined_params(layout.there.params, given))
 
 
@@ -114,15 +112,12 @@ def _layout_of(source: Source, model: Model, given: Mapping[str, str]) -> ModelL
         if _has_key(source, layout.key):
             return _maxtext_or_jax(source, model, layout)
     if _has_key(source, model.key):
-        raise UsageError(
-            f"{shown(source.path)} has the names of Hugging Face already: a key matches `{model.key}`",
-            hint=f"Other layouts of {model.title} are {', '.join(layout.name for layout in model.layouts)}.",
-        )
+        problem = f"{shown(source.path)} has the names of Hugging Face already: a key matches `{model.key}`"
+        others = ", ".join(layout.name for layout in model.layouts)
+        raise UsageError(problem, hint=f"Other layouts of {model.title} are {others}.")
     listed = ", ".join(f"{layout.name} (`{layout.key}`)" for layout in model.layouts)
-    raise UsageError(
-        f"{shown(source.path)} is in none of the layouts of {model.title} that can be converted to {HF}",
-        hint=f"There are {listed}. {BY_NAME}",
-    )
+    problem = f"{shown(source.path)} is in none of the layouts of {model.title} that are converted to {HF}"
+    raise UsageError(problem, hint=f"There are {listed}. {BY_NAME}")
 
 
 def _maxtext_or_jax(source: Source, model: Model, layout: ModelLayout) -> ModelLayout:
@@ -135,13 +130,10 @@ def _maxtext_or_jax(source: Source, model: Model, layout: ModelLayout) -> ModelL
         return maxtext
     if decoder_layers.layer_axes(leaves) not in ((), (1,)) or maxtext.computed == layout.computed:
         return layout
-    raise UsageError(
-        f"{shown(source.path)} can be in the layout maxtext or jax: its weights are below one `params/`, and "
-        "its layers not stacked along axis 0",
-        hint='If MaxText trained it, `set={"layout": "maxtext"}`, otherwise `set={"layout": "jax"}`: for '
-        f"{model.title} they differ in values ({maxtext.computed}).",
-        code=Code.WRONG_VALUE,
-    )
+    problem = f"{shown(source.path)} can be in the layout maxtext or jax, whose values are not the same"
+    hint = 'If MaxText trained it, `set={"layout": "maxtext"}`, otherwise `set={"layout": "jax"}`: for '
+    hint += f"{model.title} they differ in values ({maxtext.computed})."
+    raise UsageError(problem, hint=hint, code=Code.WRONG_VALUE)
 
 
 def _params_of_tree(source: Source, layout: ModelLayout, named: Collection[str]) -> dict[str, str]:

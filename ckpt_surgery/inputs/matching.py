@@ -21,19 +21,15 @@ def recipe_of_selection(
 ) -> dict[str, Any] | None:
     """Recipe that keeps the selected leaves of `src` and drops all others; None without a selection.
 
-    `match`, `under`: see `matching` and `below`. `to`: the layout of a conversion, whose own recipe chooses
-    its leaves. The other options are those of `plan`.
-
+    `match`, `under`: see `matching` and `below`. `to`: the layout of a conversion, which has its own recipe.
     Raises UsageError where nothing matches or `to` is given too, SourceError where `src` cannot be read.
     """
     if match is None and under is None:
         return None
     if to is not None:
         name = "match" if under is None else "under"
-        raise UsageError(
-            f"`{name}` and a layout do not go together: the recipe for {shown(to)} chooses its leaves",
-            hint=f"Leave out `{name}=…`, or convert to the layout first.",
-        )
+        problem = f"`{name}` and a layout do not go together: the recipe for {shown(to)} chooses its leaves"
+        raise UsageError(problem, hint=f"Leave out `{name}=…`, or convert to the layout first.")
     selected(open_input(path_of_source(src), **which).leaves(), match, under)
     return selection_of(match, under)
 

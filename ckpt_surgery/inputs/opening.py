@@ -87,10 +87,9 @@ def open_sources(request: Request) -> list[Source]:
 
 
 def with_recipe(request: Request) -> Request:
-    """Read the recipe of a request; unchanged where it has none, or one that was read before.
+    """Read the recipe of a request, if it has an unread one; a function is traced, opening the sources.
 
-    A function as the recipe is traced, for which the sources are opened. Raises RecipeError, and for a
-    function what opening sources raises, and UsageError.
+    Raises RecipeError, and for a function what `open_sources` and `traced` raise.
     """
     from ckpt_surgery.language.loading import LoadedRecipe
 
@@ -156,9 +155,8 @@ def without_values(source: Source) -> frozenset[str]:
 
 
 def with_samples(planned: R) -> R:
-    """Add samples of the sources' files to a plan, so that `check_unchanged` notices changed contents.
+    """Add samples of the sources' files to a plan, for `check_unchanged`, before data is read or it is saved.
 
-    Call it once data will be read or the plan saved: no file is sampled for a plan that is only shown.
     Raises SourceError where leaves of a tree are read that have no values.
     """
     plan, sources = planned.plan, planned.sources
@@ -257,11 +255,7 @@ def configs_of(files: ConfigFiles) -> Configs:
 
 
 def _config_layers(name: str, files: ConfigFiles) -> list[Layer]:
-    """List the mappings that make up a source's config, by decreasing precedence.
-
-    They are the config that is given, or the file beside the checkpoint or, without one, the recorded config
-    and the custom metadata; and in all cases the record of earlier conversions.
-    """
+    """The mappings of a source's config, by precedence: the file, or what is recorded; then the history."""
     metadata, file = files.sources[name].metadata, files.of(name)
     record = history_entry(metadata)
     earlier = Layer("the record of the conversion", {RECORD: record} if record else {}, of_model=False)

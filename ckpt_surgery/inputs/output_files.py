@@ -62,11 +62,9 @@ def check_documents(
 
 
 def _check_document(document: Path, others: Iterable[Path], into: bool = True) -> None:
-    """Refuse to write a document over another path of the command, or into it.
+    """Refuse to write a document over another path of the command, or `into` it, or where it cannot be.
 
-    The others need not exist; without `into` they are files. An existing document is replaced if it is a
-    regular file that may be written; a device or a pipe is written to. Raises UsageError, and StorageError
-    where the system would refuse.
+    The others need not exist. A device or a pipe is written to. Raises UsageError, StorageError.
     """
     with storage_errors(document):
         if "\0" in os.fspath(document):

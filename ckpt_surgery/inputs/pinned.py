@@ -136,10 +136,9 @@ def options_of(pinned: Input) -> SourceOptions:
 
 
 def check_same_sources(pinned: Pinned, inputs: Sequence[Input]) -> None:
-    """Raise SourcesChanged if sources have changed since the plan was made.
+    """Raise SourcesChanged if sources have changed since the plan was made. `inputs`: as they are now.
 
-    `inputs`: the inputs now, with file states where the plan has them. With states, sizes and samples are
-    compared, and neither times nor places; without, names, sizes and times.
+    With states, sizes and samples are compared, not times and places; without, names, sizes and times.
     """
     before = {planned.name: planned for planned in pinned.inputs}
     problems = []
@@ -306,9 +305,8 @@ def document_of(prepared: Prepared, request: Request) -> bytes:
 def saved_request(request: Request, text: bytes | None = None) -> Request | None:
     """Read the request of a saved plan, with everything pinned; None where the file is something else.
 
-    `request` names the plan, and says what it leaves open; `text` is that of its file, where it is at hand.
-    Raises UsageError where the request has options that the plan decided already, where the file is a plan of
-    another version of the tool, and where the plan was not made for such a destination.
+    `request` says what the plan leaves open; `text` is that of its file, where it is at hand. Raises
+    UsageError for options that the plan has decided, another version, and a destination that does not suit.
     """
     path = request.recipe_path
     file = None if path is None else document.read_plan_file(path, text)
@@ -351,10 +349,9 @@ class ShownPlan:
 
 @memory_errors("show the saved plan")
 def show_plan(path: PathLike) -> ShownPlan | None:
-    """Read a saved plan for display; None if the file is something else.
+    """Read a saved plan for display; None if the file is something else. Writes nothing, and runs no hook.
 
-    Existing sources are opened to see whether they have changed since the plan was made. Nothing is written,
-    no array is read but samples of files, and no hook is loaded. Raises UsageError for a plan that was
+    Existing sources are opened to see whether they have changed. Raises UsageError for a plan that was
     damaged or changed, or saved by another version.
     """
     forget()

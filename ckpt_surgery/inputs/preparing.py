@@ -145,8 +145,7 @@ def plan_inputs(
 def open_inputs(request: Request) -> Inputs:
     """Open the sources and the target of a request whose recipe was read.
 
-    Raises RecipeError, SourceError, PlanError or UsageError, and SourcesChanged if the sources have changed
-    since the plan was saved.
+    Raises RecipeError, SourceError, PlanError or UsageError, and SourcesChanged if a plan's have changed.
     """
     pinned = request.pinned
     loaded: LoadedRecipe = request.recipe or parse_recipe("version: 1\n", history.NO_RECIPE, request.set)
@@ -231,8 +230,8 @@ def _target_of(source: Source, policy: fields.TargetPolicy) -> Target:
 def resolve_destination(request: Request, output: fields.OutputPolicy | None) -> DestinationOptions:
     """Decide format and options of the destination; `output` is the recipe's part about it, if it has one.
 
-    The format is the request's, or else the recipe's, or else the one that the destination is named for, or
-    else Orbax. Raises UsageError where the destination is named for a format that cannot be written.
+    The format is the request's, the recipe's, that of the name, or Orbax. Raises UsageError for names of
+    formats that cannot be written.
     """
     if request.dst is not None and request.format is None:
         formats.check_name(request.dst)

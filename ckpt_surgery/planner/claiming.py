@@ -128,8 +128,7 @@ class NearMiss(NamedTuple):
 def near_miss(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchBudget) -> NearMiss | None:
     """The first key of which a pattern, which matches none, matches the beginning or else another part.
 
-    None, too, once `matching` is used up. A pattern with an open end, such as `a/(.*)`, is about something
-    else than the beginning of a key.
+    None once `matching` is used up. A pattern with an open end, such as `a/(.*)`, is about no beginning.
     """
     cuts = {key: [i for i, sign in enumerate(key) if sign == SEPARATOR] for key in keys}
     heads: dict[str, str] = {}
@@ -173,10 +172,9 @@ def why_unused(rule: RuleRun) -> SurgeryError:
 def claims_nothing(
     rule: RuleRun, keys: Sequence[str], fits: int, refused: Sequence[str], others: str | None = None
 ) -> SurgeryError:
-    """The error for a rule that claims none of these keys.
+    """The error for a rule that claims none of these keys. `fits`: number of keys that it matches.
 
-    `fits`: number of keys that it matches. `refused`: those of them for which its `when` is false.
-    `others`: what to do if the recipe is made for other keys.
+    `refused`: those for which its `when` is false. `others`: advice if the recipe is made for other keys.
     """
     if refused:
         why, hint = f"`when` is false for {few_keys(refused)}", others or OPTIONAL
@@ -205,8 +203,7 @@ def filled(
 ) -> dict[str, Entry]:
     """The entries that `fill` rules give, by target key, but for those with `fallback: missing`.
 
-    With `unclaimed`, the leaves of each source that no rule claims, these alone: they are the last resorts
-    for keys that are not `taken`.
+    These alone, for keys that are not `taken`, with `unclaimed`: the leaves of sources that no rule claims.
     """
     is_last = unclaimed is not None
     rules = [r for r in run.rules if isinstance(r, Fill) and (r.rule.fallback == MISSING) is is_last]

@@ -45,10 +45,8 @@ class Cut:
 def signature(value: Node) -> Hashable:
     """Equal for values that are cut alike: what counts are shapes, dtypes, grids and functions, not names.
 
-    A slice counts by its extent and by where it begins within the chunks that it reads, not by where it
-    begins in the array, so that the thousands of slices of a stack have one signature. What is computed once
-    and used twice differs from two values of one form: the signature lists each node once, with the places of
-    its inputs in the list.
+    A slice counts by where it begins within chunks, so that the thousands of slices of a stack have one
+    signature. Each node is listed once, since what is used twice differs from two values of one form.
     """
     if isinstance(value, Read):
         return _form(value)
@@ -112,9 +110,8 @@ def cut(
 ) -> Cut:
     """Choose chunks and tasks for one output within a budget in bytes.
 
-    `grid` gives the chunk shape in which the destination's format can write that is nearest to a wanted one;
-    `staged` says whether outputs are put together in memory, instead of being written in parts. Raises
-    PlanError where not even the smallest task fits.
+    `grid` gives the chunk shape of the destination's format that is nearest to a wanted one; `staged`:
+    outputs are put together in memory. Raises PlanError where not even the smallest task fits.
     """
     spec = value.spec
     room = room_of(budget, staged)
@@ -152,10 +149,9 @@ def measured(value: Node, chunks: Shape, block: Shape, pieces: Sequence[Shape] =
 
 
 def finer(value: Node, known: Cut, share: int) -> Cut:
-    """The same output in smaller tasks, for a destination that is not stored in chunks.
+    """The same output in tasks of `share` bytes, or little more than the smallest that reads whole chunks.
 
-    A task holds at most `share` bytes, or else not many more than the smallest one does that reads whole
-    chunks. All tasks together read no more than they did.
+    For destinations that are not stored in chunks. All tasks together read no more than they did.
     """
     if known.working_set <= share:
         return known
@@ -278,10 +274,8 @@ def _reading(value: Node, shape: Shape, block: Shape) -> int:
 def source_grid(node: Node) -> Shape:
     """Chunk grid of the sources along an output's axes: the period after which it reads other chunks.
 
-    It is found by looking at what one step along the axis changes. Where the step moves what is needed along
-    one axis of an input, one for one, forwards or backwards, the period is that of the input's axis. Where it
-    leads to another input, the period is 1. Any other function, such as a reshape, has one period over the
-    whole axis.
+    Where one step along the axis moves what is needed along one axis of an input, one for one, the period is
+    that axis's; where it leads to another input, 1; otherwise, as for reshapes, the whole axis.
     """
     return tuple(_period(node, axis) for axis in range(node.spec.ndim))
 

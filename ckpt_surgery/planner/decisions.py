@@ -55,10 +55,8 @@ def decide(
 ) -> Decisions:
     """Run all passes over the leaves of the sources, listed by source name; the first source is transformed.
 
-    `on_pass` is called after each pass that has no problem.
-
-    Raises PlanError with every problem of the first pass that has one, for hooks that are not allowed, and if
-    no leaf is left.
+    `on_pass` is called after each pass that has no problem. Raises PlanError with every problem of the first
+    pass that has one, for hooks that are not allowed, and if no leaf is left.
     """
     if loaded.recipe.hooks is not None and loaded.hooks is None:  # a recipe is data, and hooks are a program
         message = f"the recipe has hooks: Python code, in {loaded.recipe.hooks} beside it"
@@ -141,8 +139,7 @@ def _applies(
 def run_pass(run: PassRun, target: Target | None, last: bool) -> None:
     """Carry out a pass. Its outcome is in `run`, and its problems in those of `run`.
 
-    `target`: the structure that the result must have, or None before the last pass. `last`: whether no other
-    pass follows that could use what is left of the other sources.
+    `target`: the structure of the result, None before the last pass. `last`: whether no other pass follows.
     """
     run.rules = rules_of(run, target)
     _check_mirrors(run)
@@ -215,8 +212,7 @@ def _check_mirrors(run: PassRun) -> None:
 def _kept(run: PassRun, last: bool, outputs: Iterable[Entry]) -> tuple[list[Entry], Set[str]]:
     """Apply the policy to the leaves that no rule claims: those that are kept, and keys that it refuses.
 
-    `outputs`: the entries that rules have made. Under `unmatched: error` a leaf that these neither use nor
-    look up is a problem.
+    Under `unmatched: error`, these are leaves that `outputs`, which rules have made, neither use nor look up.
     """
     kept: list[Entry] = []
     loose: list[str] = []

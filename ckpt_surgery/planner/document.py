@@ -217,11 +217,10 @@ def param_json(value: Any) -> Any:
 
 
 def read_plan_file(path: PathLike, text: bytes | None = None) -> PlanFile | None:
-    """A saved plan; None where the file is something else (a recipe, most likely).
+    """A saved plan; None where the file, whose `text` may be at hand, is something else, such as a recipe.
 
-    `text`: what is in the file, where that is at hand. Raises UsageError for the report of a plan, for a plan
-    of another version of the tool, for what no `plan --out` wrote, and for a plan that was changed since, but
-    for the paths of its inputs.
+    Raises UsageError for the report of a plan, for a plan of another version of the tool, and for one that
+    was changed, but for the paths of its inputs.
     """
     name = shown(os.fspath(path))
     try:

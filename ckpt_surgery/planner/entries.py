@@ -183,10 +183,9 @@ def names_of_sources(trees: Mapping[str, Tree]) -> dict[str, Any]:
 def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None = None) -> Entry:
     """The entry for the result of an expression; `model` is the leaf whose sharding it inherits.
 
-    A mere number fills an array of the shape and dtype of `replaced`, the leaf whose value it replaces.
-    Without one it becomes a scalar of dtype int64, float64 or bool, as stock Orbax stores Python's numbers.
-    Raises SurgeryError for a value that is neither an array nor a number, and for a number that the dtype of
-    the leaf does not hold.
+    A mere number fills an array like `replaced`, the leaf whose value it replaces, or becomes a scalar of
+    dtype int64, float64 or bool, as stock Orbax stores Python's numbers. Raises SurgeryError for values that
+    are neither, and for a number that the dtype does not hold.
     """
     if isinstance(value, bool | int | float):
         return _number(value, key, replaced if replaced is not None and replaced.kind in HAS_ARRAY else None)

@@ -92,8 +92,7 @@ def left_slots(steps: Sequence[Step]) -> Iterator[Notice]:
 
 
 def _parameters(steps: Sequence[Step], roots: Set[int]) -> Mapping[Names, Mapping[Names, bool]]:
-    """Keys of parameters below each tree that may hold the parameters, with the keys of those trees, and
-    whether the parameter is renamed.
+    """Keys of parameters below trees that may hold them: those trees' keys, and whether it is renamed.
 
     Such a tree ends with `params`, is the whole checkpoint or one of its first level, or lies beside the
     optimizer's: `state/model` beside `state/opt_state`. `roots`: indices of the optimizer's component.
@@ -254,11 +253,7 @@ def check_sources_used(plan: Plan, loaded: LoadedRecipe, listings: Listings, tar
 
 
 def check_keys(function: TracedFunction, target: Target | None) -> None:
-    """Raise PlanError where what a function returns and what the target has do not go together.
-
-    Leaves that only the target has keep their values there: but where the function also returns others that
-    the target lacks, most likely one is the other, misspelt.
-    """
+    """Raise PlanError where a function returns other leaves than the target has, most likely misspelt."""
     if target is None:
         return
     wanted = {t: leaf for t, leaf in target.leaves.items() if t not in target.placeholders}

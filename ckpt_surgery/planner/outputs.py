@@ -140,8 +140,7 @@ def _grouped(manifests: Iterable[Manifest | None]) -> tuple[list[Files | None], 
 
 
 def _linked(ranges: Ranges, files: Mapping[str, DataFile], allowed: set[str]) -> dict[str, int]:
-    """The files that are linked, with the number of bytes that linked outputs use: at least half of each.
-    They are some of the `allowed` ones.
+    """The `allowed` files that are linked, with the bytes that linked outputs use: at least half of each.
 
     An output is linked only where all of its files are. Not linking one file can therefore leave another
     with less than half of its bytes in use, so this is repeated until nothing changes.
@@ -244,11 +243,9 @@ def _flattened(key: Key, flat: Set[Path]) -> Key:
 def resharded(
     leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None, destination: Destination
 ) -> Resharded:
-    """The leaves, in the same order, with the shardings that the recipe's `output` asks for.
+    """The leaves with the shardings that the recipe's `output` asks for, where the destination holds some.
 
-    They are unchanged if the destination holds no shardings, because its format does not store any, or
-    because the result is arrays in memory.
-    Raises PlanError if the recipe asks for the target's and there is no target, and if a spec does not fit.
+    Raises PlanError if it asks for the target's and there is no target, and if a spec does not fit.
     """
     policy = loaded.recipe.output and loaded.recipe.output.sharding
     if policy is None:

@@ -42,10 +42,9 @@ def make_plan(
     workers: int,
     on_pass: OnPass | None = None,
 ) -> Plan:
-    """The plan of a recipe over the leaves of the sources, listed by source name.
+    """The plan of a recipe over the leaves of the sources, within `memory` bytes; `on_pass`: see `decide`.
 
-    `memory`: budget in bytes. `on_pass`: see `decide`. Raises PlanError with all problems of the first stage
-    that finds some.
+    Raises PlanError with all problems of the first stage that finds some.
     """
     decisions = outputs.without_empty(decide(loaded, listings, target, on_pass), destination)
     if target is None:
@@ -233,10 +232,9 @@ def _dropped(decisions: Decisions, listings: Listings, target: Target | None) ->
 
 
 def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int, linkable: Sequence[bool]) -> Costs:
-    """The costs of all steps, within a budget of `memory` bytes.
+    """The costs of all steps, within a budget of `memory` bytes. `dead`: unused bytes in linked files.
 
-    `dead`: bytes in linked files that no output uses. `linkable`: for each step, whether its stored bytes
-    could be linked if nothing rewrites the sources in place.
+    `linkable`: whether each step's bytes could be linked if nothing rewrites the sources in place.
     """
     cuts = [step.cut for step in steps if step.cut is not None]
     sizes: dict[Transfer, int] = defaultdict(int)

@@ -91,8 +91,7 @@ def suggestions(
 ) -> list[Move]:
     """Rules that give missing leaves of a target, in the order to write them; none where several would do.
 
-    `leaves`: the target's. `offered`: by source, the first one first, leaves that no rule claims. The rules
-    take nothing from other leaves of the target.
+    `offered`: by source, the first one first, unclaimed leaves. Nothing is taken from other `leaves`.
     """
     rules: list[Move] = []
     left = list(missing)
@@ -119,9 +118,8 @@ def suggestions(
 def _candidates(
     missing: Sequence[str], leaves: Mapping[str, Leaf], offered: Mapping[str, Tree]
 ) -> list[Move]:
-    """The moves that give missing leaves of a target, those that give the most first.
+    """The moves that give missing leaves of a target, of which most fit, those that give the most first.
 
-    Most of their leaves fit. None makes parameters of an optimizer's moments, or moments of other moments.
     One leaf alone is no sign where its name is all that both keys share.
     """
     candidates = []

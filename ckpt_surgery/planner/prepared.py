@@ -85,10 +85,9 @@ LONGEST_TEXT = 1 << 15
 def identity_of(prepared: Prepared) -> Mapping[str, str]:
     """Parts that have to be equal for a run to go on with what another one has written.
 
-    They are the version of the program, a digest (SHA-256, hexadecimal) of the plan, and the states of its
-    sources' files: times, sizes and samples.
-    The plan's covers the recipe, its params and hooks, how the destination is written, the values of all
-    outputs, and into which regions they are cut, so that the same numbers mean the same tasks.
+    They are the version of the program, a digest of the plan, and the states of its sources' files. The
+    plan's covers recipe, params and hooks, how the destination is written, the values of all outputs, and the
+    regions into which they are cut, so that the same numbers mean the same tasks.
     """
     plan, destination = prepared.plan, prepared.destination
     # What is taken whole is taken again by any run: it takes no time.
@@ -113,10 +112,9 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
 
 
 def plan_digest(plan: Plan, with_values: bool = True) -> str:
-    """SHA-256, hexadecimal, of what a plan makes: descriptions of leaves, values, grids and metadata.
+    """SHA-256, hexadecimal, of what a plan makes on any machine: leaves, values, grids and metadata.
 
-    It is the same on every machine, whatever can be linked there. Raises FunctionError for values that cannot
-    be written down.
+    Raises FunctionError for values that cannot be written down.
     """
     leaves = [_leaf(step) for step in plan.steps]
     described = {"leaves": leaves, "metadata": json.dumps(plan.metadata, default=repr)}
@@ -159,8 +157,7 @@ def value_digests(values: Sequence[Node]) -> list[str]:
 def function_text(function: Function) -> str:
     """Text that only equal functions have: module, name, and the fields that are compared.
 
-    Raises FunctionError for a field with something else than None, bools, numbers, texts, dtypes, `...`, and
-    tuples of those.
+    Raises FunctionError for fields but None, bools, numbers, texts, dtypes, `...`, and tuples of those.
     """
     cls = type(function)
     fields = [field for field in dataclasses.fields(function) if field.compare]  # type: ignore[arg-type]

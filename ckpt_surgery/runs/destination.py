@@ -80,9 +80,8 @@ def place_of(request: Request) -> Publication:
 def check_before(where: Publication, request: Request, overwrite: bool) -> Replacement | None:
     """Refuse a destination that is an input, exists, or is locked; returns the part of it to replace.
 
-    Comes before planning. Raises UsageError if the destination is an input or lies in one, DestinationError
-    if it exists (with `overwrite`: if it is anything but one whole checkpoint or an empty directory) or is
-    locked, StorageError if there is no permission.
+    Comes before planning. Raises UsageError if it is an input or lies in one, DestinationError if it exists
+    and is not to be replaced (see `replacement`) or is locked, StorageError if there is no permission.
     """
     if where.is_url:
         checks.check_apart(request.inputs, where.place)
@@ -103,10 +102,7 @@ def check_after(
 ) -> Prepared:
     """Refuse a destination that lacks space or would lose items; returns the plan with its replacement.
 
-    `replaces` is what `check_before` returned.
-
-    Raises UsageError if the destination is a file of a source, DestinationError if items would be lost,
-    StorageError if there is no space.
+    Raises UsageError if it is a file of a source, DestinationError if items would be lost, StorageError.
     """
     written = prepared.destination.item or DEFAULT_ITEM
     items = () if replaces is None or replaces.one_item else replaces.items

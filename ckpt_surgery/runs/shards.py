@@ -62,8 +62,7 @@ class Job:
 def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
     """Join the shards of a destination, or start them if there are none.
 
-    Raises UsageError if they are of another plan, or of another number of shards; DestinationError if
-    something is at the destination that is not to be replaced; and what `prepare` raises.
+    Raises UsageError for another plan or count, DestinationError if something is there that is not replaced.
     """
     where = place_of(request)
     parts = parts_of(where)
@@ -97,10 +96,9 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
 
 
 def join_job(where: Publication, parts: Parts, head: Head, options: Mapping[str, object]) -> Job:
-    """Join shards that another process has started, by the plan saved among their parts.
+    """Join shards that another process has started, by the plan saved among their parts: see `check_head`.
 
-    Raises SourceError if the plan is damaged or its sources have changed. `check_head` tells whether the
-    others see the same files.
+    Raises SourceError if the plan is damaged or its sources have changed.
     """
     base = os.path.dirname(where.place) if head.step_only else where.place
     named = requested(head.plan, (), base, {name: value for name, value in options.items() if value})
@@ -121,10 +119,9 @@ def _joined(request: Request, where: Publication, parts: Parts, head: Head) -> J
 
 @contextlib.contextmanager
 def report_parts(job: Job) -> Iterator[None]:
-    """Add the state of the parts to errors raised inside this context.
+    """Add the state of the parts to errors, and after a signal how to go on with them.
 
-    After a signal it says that they are kept, and how to go on. Raises DestinationError if another process
-    has published them meanwhile.
+    Raises DestinationError if another process has published them meanwhile.
     """
     try:
         yield

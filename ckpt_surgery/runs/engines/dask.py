@@ -52,10 +52,9 @@ Failure = tuple[type[SurgeryError], tuple[Problem, ...]]
 def run_on_cluster(request: Request, options: RunOptions) -> Result:
     """Write the shards of a plan on a cluster, and publish the result.
 
-    `options.scheduler` is the address of one; None: `workers` processes of this machine are started. The
-    budget is that of each machine: every thread of its workers gets a share, for which the plan is cut. What
-    an ended run of the same request has left decides the number of shards and the share, and is not done
-    again. Raises SurgeryError; the parts are kept then.
+    Without `options.scheduler`, `workers` processes of this machine are started. Every thread of a machine
+    gets a share of the budget, for which the plan is cut. What an ended run of the same request has left
+    decides count and share of shards, and is not done again. Raises SurgeryError; the parts are kept then.
     """
     started, where = time.monotonic(), place_of(request)
     memory, workers = request.memory or default_memory(), request.workers or default_workers()
