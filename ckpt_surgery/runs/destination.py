@@ -318,11 +318,11 @@ def check_step_is_new(directory: str, step: int) -> None:
 def _check_no_steps(directory: str) -> None:
     steps = [] if is_checkpoint(directory) else sorted(steps_in(directory).items(), key=lambda item: item[1])
     if steps:
-        raise DestinationError(
-            f"{shown(directory)}: holds {number_of(len(steps), 'step')} "
-            f"({few([name for name, _ in steps], MOST_NAMES)}); a directory of steps is not replaced",
-            hint=f"Replace one of them: {shown(os.path.join(directory, steps[-1][0]))}; or write elsewhere.",
-        )
+        name, number = steps[-1]
+        latest = f"`dst_step={number}`" if name == str(number) else shown(os.path.join(directory, name))
+        held = f"{number_of(len(steps), 'step')} ({few([name for name, _ in steps], MOST_NAMES)})"
+        problem = f"{shown(directory)}: holds {held}; a directory of steps is not replaced"
+        raise DestinationError(problem, hint=f"Replace one of them: {latest}; or choose another destination.")
 
 
 def _opened(path: str) -> Iterator[Source]:

@@ -173,10 +173,10 @@ def test_what_a_killed_run_moved_aside_is_looked_at(tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", sorted(STEPS))
 def test_a_directory_of_steps_is_not_replaced(layout: str, checkpoint: Checkpoint) -> None:
     path = checkpoint(layout)
-    one = {"steps": "10", "steps-prefixed": "ckpt_00000010", "composite": "5"}
+    one = {"steps": "`dst_step=10`", "steps-prefixed": f"{path}/ckpt_00000010", "composite": "`dst_step=5`"}
     said = refused(path)
     assert "a directory of steps is not replaced" in said
-    assert f"Replace one of them: {path}/{one[layout]};" in said
+    assert f"Replace one of them: {one[layout]};" in said
 
 
 def of_hugging_face(path: Path) -> None:
