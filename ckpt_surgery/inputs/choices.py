@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from ckpt_surgery.core.libraries import shipped
 from ckpt_surgery.language import packaged
 
 
@@ -11,11 +10,6 @@ def recipes() -> Iterable[tuple[str, str]]:
     """Name (such as `@lora-merge`) and purpose of every packaged recipe."""
     files = packaged.packaged_recipes().items()
     return [(packaged.PREFIX + name, packaged.summary(path)) for name, path in files]
-
-
-def recipes_directory() -> Path:
-    """Directory of the packaged recipes."""
-    return shipped("recipes")
 
 
 def recipe_text(name: str) -> str:

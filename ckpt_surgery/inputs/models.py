@@ -33,8 +33,7 @@ class ModelLayout:
     back: Run
     """To the layout of Hugging Face, from a checkpoint without a record of a conversion."""
     key: str
-    """A regular expression that a key matches in every checkpoint of this layout, and in no other of the
-    model."""
+    """A regular expression that a key matches in every checkpoint of this layout, and in none of others."""
     computed: str = ""
     """Values that are computed and rounded once; empty: none, everything is exact to the bit."""
     proofs: tuple[str, ...] = ()

@@ -9,8 +9,7 @@ from ckpt_surgery.graph.walks import MOST_FUNCTIONS, functions_of, too_many_func
 from ckpt_surgery.language.expressions.regexes import MatchBudget
 
 MOST_LEAVES = 1_000_000
-"""Limit on the leaves of a result, and on what the rules of a pass make: an output for each leaf that a rule
-claims, each combination of its `for` variables and each key of its `to`."""
+"""Limit on the leaves of a result, and on the outputs that the rules of a pass make."""
 MOST_NAME_BYTES = 128 << 20
 """Limit on the bytes of all keys that the rules of a plan make."""
 MOST_COUNTED = 256

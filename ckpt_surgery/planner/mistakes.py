@@ -136,8 +136,7 @@ def _optimizer(names: Names) -> int | None:
 
 
 MOST_PLACES = 2**24
-"""Limit on the indices along one axis, of all selections of a leaf together. Beyond it, all indices between
-the first and the last of a selection count as used."""
+"""Limit on the indices along one axis of a leaf's selections; beyond, these count as used without gaps."""
 MOST_SELECTIONS = 4096
 """The number of selections of one function's result up to which each is followed to the leaves."""
 

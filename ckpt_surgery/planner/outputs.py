@@ -41,8 +41,7 @@ class Destination:
     encoder: Encoder
     """Encoder of its format: what it can hold, and in which chunks."""
     wholly_stored: Callable[[Manifest], bool]
-    """Whether every element of an array has stored bytes. Reads nothing but the indexes of shards.
-    Raises SourceError where a file is gone."""
+    """Whether every element of an array has stored bytes. Raises SourceError where a file is gone."""
     data_file: Callable[[str], DataFile]
     """Size and file system of a file, by its path. Raises SourceError where it is gone."""
     format: str
@@ -50,8 +49,7 @@ class Destination:
     holds_empty: bool
     """Whether it has a place for None and empty containers. Otherwise they are left out."""
     linkable: Callable[[DataFile], Linkable] | None
-    """Whether a file can be linked; None: everything is copied.
-    Raises StorageError where only links are asked for, and the file system has none."""
+    """Whether a file can be linked, or StorageError where it has to be; None: everything is copied."""
     may_link: Callable[[int], bool] = lambda number: True
     """Whether the files of the output of this number may be linked."""
     served: bool = False
