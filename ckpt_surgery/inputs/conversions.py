@@ -58,11 +58,9 @@ def choose_conversion(
     """Choose the packaged recipe that converts the checkpoint `src` to the layout `to`, and its params.
 
     From Hugging Face's layout, `model_type` in the config decides. To `hf`, the history of an earlier
-    conversion does; without one, the config beside `src` and its keys. `set` gives values to other params.
-    `step`, `item`, `src_format` and `config` are those of `plan`.
-
-    Raises UsageError for an unknown layout or model, a model without this layout, and a checkpoint that
-    does not say what it is; SourceError where it cannot be read.
+    conversion does, or else the config and the keys. `set` gives values to other params; the rest is as for
+    `plan`. Raises UsageError for an unknown layout or model, a model without this layout, and a checkpoint
+    that does not say what it is; SourceError where it cannot be read.
     """
     known = models.layouts()
     if to not in known:

@@ -165,10 +165,9 @@ def finer(value: Node, known: Cut, share: int) -> Cut:
 
 
 def piece_of(node: Apply, room: int, budget: int) -> Shape:
-    """The shape of what a thread evaluates at once of the input of a stream: whole blocks of it.
+    """The shape of what a thread evaluates at once of a stream's input: whole blocks, and chunks if they fit.
 
-    They are whole chunks of the sources too, where `room` bytes are enough for these. Raises PlanError where
-    they are not enough for one block; `budget` is for the message.
+    Raises PlanError where `room` bytes are not enough for one block; `budget` is for the message.
     """
     [child] = node.inputs
     shape = child.spec.shape
@@ -201,10 +200,9 @@ def budget_for(room: int, staged: bool = False) -> str:
 
 
 def side_by_side(values: Sequence[Node], budget: int) -> Shape:
-    """The shape of the regions in which values of one shape are evaluated at the same time.
+    """The shape of the regions, of `budget` bytes, in which values of one shape are evaluated together.
 
-    They need no more than `budget` bytes, or, where not even single elements fit into it, a quarter more than
-    these: then chunks that are larger than the budget are decoded a few times, and not once for each element.
+    Where single elements need more, a quarter more than these, so that chunks are decoded a few times only.
     """
     shape = values[0].spec.shape
     if _held(values, Region.whole(shape)) <= budget:
@@ -247,8 +245,7 @@ def _shrink(
 ) -> Shape:
     """Halve the block, in whole periods, until `share` bytes are enough for it, of all values of one shape.
 
-    Each time, halve it along the axis for which all blocks together read least. `held`: the bytes that are
-    needed for the first block, by default those of tasks that write it.
+    Each time, along the axis for which all blocks read least. `held`: bytes needed for the first block.
     """
     shape = values[0].spec.shape
     held = held or partial(_held, values)

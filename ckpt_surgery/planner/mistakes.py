@@ -37,10 +37,9 @@ PARAMS = "params"
 
 
 def mistaken_dots(outputs: Sequence[Entry], known: Iterable[str]) -> Iterator[Notice]:
-    """One warning for each rule that makes keys with dots in them.
+    """One warning for each rule that makes keys with dots in them, unless they are on purpose.
 
-    There is none if dots are on purpose, as in Hugging Face's names: if a `known` key, of the sources or the
-    target, has dots, or if all outputs have dots and none begins with the first name of a known key.
+    They are if a `known` key has dots, or if all outputs have and none begins as a known key does.
     """
     suspects = [entry for entry in outputs if entry.effects and DOT.search(entry.key.text)]
     names = list(known) if suspects else []
@@ -225,8 +224,7 @@ BY_ITSELF = frozenset({NOT_IN_TARGET, ANOTHER_TAKEN, PLACEHOLDER, "not claimed"}
 def check_sources_used(plan: Plan, loaded: LoadedRecipe, listings: Listings, target: Target | None) -> None:
     """Raise PlanError for each source with arrays that is neither used nor dropped on purpose.
 
-    A recipe drops on purpose by a rule with `drop`, by a value that uses none of what it claims, by
-    `unmatched: drop`, and by `prefer: target`. Transforms of Orbax may use nothing, as in Orbax itself.
+    That is by `drop`, a value, `unmatched: drop`, `prefer: target`, or as Orbax's transforms do.
     """
     if loaded.document.rules or (target is not None and target.policy.prefer == "target"):
         return
@@ -275,8 +273,7 @@ def check_keys(function: TracedFunction, target: Target | None) -> None:
 def target_share(plan: Plan, loaded: LoadedRecipe, target: Target | None) -> Iterator[str]:
     """A warning where most elements are the target's own by a blanket permission, and not by a rule for them.
 
-    Permissions are `missing: fallback`, and a `fill` rule that claims every leaf of the target. Optimizers do
-    not count: to start them anew is common.
+    Permissions are `missing: fallback`, and a `fill` rule for every leaf. Optimizers do not count.
     """
     if target is None or target.policy.prefer == "target":
         return

@@ -192,10 +192,9 @@ def _there(path: Path) -> str | None:
 
 
 def replacement(where: Publication, overwrite: bool) -> Replacement | None:
-    """Describe the part of a destination that a run replaces; None if nothing is there.
+    """Describe the part of a destination that a run replaces; None if nothing is there. Reads metadata only.
 
-    Raises DestinationError if it is not replaced: without `overwrite`, an item of the name that is
-    written; with it, anything but one whole checkpoint or an empty directory. Reads metadata only.
+    Raises DestinationError for an item without `overwrite`, and with it for all but one whole checkpoint.
     """
     there = _occupant(where)
     if there is None:

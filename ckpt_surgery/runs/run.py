@@ -207,10 +207,9 @@ class PublishOptions:
 def verify_and_publish(
     prepared: Prepared, sink: Sink, stage: Staging, written: Written, options: PublishOptions
 ) -> Result:
-    """Verify the written checkpoint, then publish it.
+    """Verify the written checkpoint, then publish it; `finish_result` completes the result.
 
-    The caller adds to the result what it alone knows: seconds, destination, notices of the stage. Raises
-    SourceError if a source has changed, VerificationError, DestinationError, StorageError.
+    Raises SourceError if a source has changed, VerificationError, DestinationError, StorageError.
     """
     plan = prepared.plan
     check_unchanged(plan, prepared.sources, "Nothing was published; run again when nothing writes to it.")

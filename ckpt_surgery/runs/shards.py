@@ -182,10 +182,9 @@ def publish_shards(
     started: float,
     progress: Report | None = None,
 ) -> run.Result:
-    """Merge and publish the work of all shards, and remove the parts.
+    """Merge and publish the work of all shards with `companions`, and remove the parts.
 
-    `companions` are published beside it. `destination` is what the caller called it, `started` when the
-    command began. Raises VerificationError, SourceError, DestinationError, StorageError.
+    Raises VerificationError, SourceError, DestinationError, StorageError.
     """
     prepared, where, parts, head = job.prepared, job.where, job.parts, job.head
     options = run.PublishOptions(where, mode, companions, progress, job.shards)
