@@ -7,16 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Unpack, cast
 
 from ckpt_surgery.core import arguments
-from ckpt_surgery.core.arguments import (
-    Assignments,
-    CheckpointLike,
-    Function,
-    PathLike,
-    RecipeLike,
-    Size,
-    one_of,
-    takes,
-)
+from ckpt_surgery.core.arguments import Assignments, CheckpointLike, Function, PathLike, RecipeLike, one_of
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.text import few, shown
@@ -50,7 +41,7 @@ ENGINES = (LOCAL, "dask")
 """Values of `engine`."""
 
 
-@takes(PlanOptions, Request)
+@arguments.takes(PlanOptions, Request)
 def plan(
     recipe: RecipeLike | Function | LoadedRecipe | MigratedRecipe | None,
     *sources: CheckpointLike,
@@ -95,7 +86,7 @@ def plan_request(request: Request, overwrite: bool, out: PathLike | None = None)
     return remember_request(prepared, request)
 
 
-@takes(ApplyArguments, Request, RunOptions)
+@arguments.takes(ApplyArguments, Request, RunOptions)
 def apply(
     recipe: RecipeLike | Function | LoadedRecipe | MigratedRecipe | Plan | None,
     *sources: CheckpointLike,
@@ -132,7 +123,7 @@ def run_request(request: Request, options: RunOptions) -> Result:
         request = request_of_plan(request, APPLY)
     elif is_plan_file(request.recipe):
         request = saved_request(request) or request
-    if arguments.one_of("engine", options.engine, ENGINES) == LOCAL:
+    if one_of("engine", options.engine, ENGINES) == LOCAL:
         if options.scheduler is not None:
             raise UsageError("`scheduler` is for the engine `dask`", hint='Say so: `engine="dask"`.')
         return run.run_here(request, options)
@@ -144,7 +135,7 @@ def run_request(request: Request, options: RunOptions) -> Result:
     return dask.run_on_cluster(with_recipe(request), options)
 
 
-@takes(ConvertArguments, Request, RunOptions)
+@arguments.takes(ConvertArguments, Request, RunOptions)
 def convert(
     src: PathLike,
     dst: PathLike,
@@ -187,7 +178,7 @@ MOST_NAMED = 20
 """Limit on the shards that a message names."""
 
 
-@takes(PlanOptions, Request)
+@arguments.takes(PlanOptions, Request)
 def apply_shard(
     plan: PathLike,
     *,
@@ -254,7 +245,7 @@ def commit(
     *,
     verify: Verify | str = Verify.FAST,
     copy_config: bool | None = None,
-    memory: Size | None = None,
+    memory: arguments.Size | None = None,
     workers: int | None = None,
     allow_hooks: bool = False,
     on_plan: Callable[[Plan], None] | None = None,

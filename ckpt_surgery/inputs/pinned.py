@@ -11,17 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ckpt_surgery.core import urls
+from ckpt_surgery.core import errors, urls
 from ckpt_surgery.core.arguments import LinkMode, PathLike
 from ckpt_surgery.core.documents import plain
-from ckpt_surgery.core.errors import (
-    FunctionError,
-    PlanError,
-    Problem,
-    SourcesChanged,
-    SurgeryError,
-    UsageError,
-)
+from ckpt_surgery.core.errors import FunctionError, PlanError, SourcesChanged, SurgeryError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
@@ -149,7 +142,8 @@ def check_same_sources(pinned: Pinned, inputs: Sequence[Input]) -> None:
             same = planned.fingerprint == now.fingerprint
             what = "" if same else "its files have other names, sizes or times"
         if what:
-            problems.append(Problem(f"{shown(now.name)} changed since the plan was made: {what}", hint=AGAIN))
+            message = f"{shown(now.name)} changed since the plan was made: {what}"
+            problems.append(errors.Problem(message, hint=AGAIN))
     if problems:
         raise SourcesChanged(*problems)
 

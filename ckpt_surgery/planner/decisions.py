@@ -315,9 +315,6 @@ def _note_subtrees(problems: Problems, placeholders: frozenset[str], entries: It
         problems.general(Problem(message, None, hint, Code.TARGET_MISFIT))
 
 
-# --- keys that are missing because of a rule that failed, whose problem is told -----------------------------
-
-
 def awaited_keys(run: PassRun, refused: Set[str]) -> Callable[[str], bool]:
     """Whether a rule that failed, or `refused` leaves, may have been meant to give a key that is missing."""
     matches: list[Callable[[str], object]] = []
