@@ -27,20 +27,20 @@ from ckpt_surgery.inference.hints import hints_of
 from ckpt_surgery.inference.values.comparing import structure_problems, value_problems
 from ckpt_surgery.inference.values.reading import Side, fingerprints_of
 from ckpt_surgery.inputs import options
+from ckpt_surgery.inputs.checkpoints import open_as
 from ckpt_surgery.inputs.matching import recipe_of_rules
-from ckpt_surgery.inputs.open_sources import open_as
-from ckpt_surgery.inputs.opening import choice_at, uint16_at, without_values
+from ckpt_surgery.inputs.opening import choice_at, without_values
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.output_files import CheckpointPath, check_documents, check_kept, write_document
 from ckpt_surgery.inputs.preparing import prepare
-from ckpt_surgery.inputs.request import checkpoint_or_tree, read_recipe, requested
+from ckpt_surgery.inputs.request import checkpoint_or_tree, read_recipe, requested, uint16_at
 from ckpt_surgery.inputs.warnings import kept_as_integers
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.written import KEEP, document_of
 from ckpt_surgery.language.yaml.writing import with_rules
 from ckpt_surgery.planner.disguised import is_uint16
-from ckpt_surgery.planner.listings import is_listing, read_listing
-from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.planner.prepared import Prepared
+from ckpt_surgery.planner.target import is_listing, read_listing
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory

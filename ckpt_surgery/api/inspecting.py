@@ -9,21 +9,24 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from ckpt_surgery.core.arguments import CheckpointLike, SortBy, bytes_of, described
-from ckpt_surgery.core.errors import SourceError, SurgeryError, UsageError
+from ckpt_surgery.core.arguments import CheckpointLike, SortBy, bytes_of, described, one_of
+from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.history import CONFIG, RECIPES, History, Origin, PastRecipe, history_entry
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import ProgressLike
 from ckpt_surgery.core.protocols import Source, details_of
-from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.inputs import options
 from ckpt_surgery.inputs.matching import check_matched, matching, selected
 from ckpt_surgery.inputs.opening import in_memory, open_input, without_values
 from ckpt_surgery.inputs.request import checkpoint_or_tree
-from ckpt_surgery.inputs.warnings import about_source, chosen_item_notes, kept_as_integers
+from ckpt_surgery.inputs.warnings import (
+    chosen_item_notes,
+    disguised_warning,
+    kept_as_integers,
+    unread_weights,
+)
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.inspection import Inspection
@@ -59,23 +62,21 @@ def inspect(
         _check_view(depth, sort)
         source = open_input(checkpoint_or_tree(path), step=step, item=item, src_format=format)
         listed = source.leaves()
-        leaves = _sorted(selected(listed, match, under), sort)
-        bare = without_values(source)
+        leaves = tuple(selected(listed, match, under).values())
+        if sort is not None:
+            leaves = tuple(sorted(leaves, key=name_order if sort == "name" else lambda leaf: -leaf.nbytes))
+        bare, disguised = without_values(source), len(details_of(source).disguised_bfloat16)
         notes = () if item is not None else chosen_item_notes([source])
+        about = source.path, source.format, source.step, source.item, source.metadata, leaves
         return Inspection(
-            source.path,
-            source.format,
-            source.step,
-            source.item,
-            source.metadata,
-            leaves,
+            *about,
             statistics(source, default_memory(), leaves, report) if stats else None,
             scalar_values(source, (leaf for leaf in leaves if leaf.key.text not in bare)),
             len(listed) - len(leaves),
             details_of(source).choices(),
             depth,
             sort,
-            (*about_source(source), *notes),
+            (*unread_weights([source]), *disguised_warning(disguised), *notes),
             None if in_memory(source) else history_of(source),
         )
 
@@ -84,16 +85,8 @@ def _check_view(depth: int | None, sort: str | None) -> None:
     """Refuse a depth or a sort order that does not exist. Raises UsageError."""
     if depth is not None and depth < 1:
         raise UsageError(f"`depth` is {depth}, and has to be 1 or more")
-    known = get_args(SortBy)
-    if sort is not None and sort not in known:
-        hint = f"It can be: {', '.join(known)}."
-        raise UsageError(f"`sort` is {abridged(sort)}{did_you_mean(sort, known)}", hint=hint)
-
-
-def _sorted(leaves: Mapping[str, Leaf], sort: SortBy | None) -> tuple[Leaf, ...]:
-    if sort == "size":
-        return tuple(sorted(leaves.values(), key=lambda leaf: -leaf.nbytes))
-    return tuple(sorted(leaves.values(), key=name_order) if sort == "name" else leaves.values())
+    if sort is not None:
+        one_of("sort", sort, get_args(SortBy))
 
 
 @described
@@ -121,7 +114,7 @@ def diff(
     with reported(progress) as report, memory_errors("compare the checkpoints"):
         forget()
         budget, tolerance = bytes_of("memory", memory) or default_memory(), _tolerance(values, rtol, atol)
-        source_a, source_b = _open_both(a, b, step, item, uint16)
+        source_a, source_b = (_open_side(given, step, item, uint16) for given in (a, b))
         left, right = (matching(source.leaves(), match) for source in (source_a, source_b))
         check_matched(match, len(left) + len(right), {**source_a.leaves(), **source_b.leaves()})
         difference = diff_trees(left, right, _structure_of(source_a.format), _structure_of(source_b.format))
@@ -149,42 +142,20 @@ def _tolerance(values: bool, rtol: float, atol: float) -> Tolerance:
     return Tolerance(rtol, atol)
 
 
-def _open_both(
-    a: CheckpointLike, b: CheckpointLike, step: int | None, item: str | None, uint16: str | None
-) -> tuple[Source, Source]:
-    """Open both checkpoints. Raises UsageError that says how to name an item which only one of them has."""
-    opened_sides: list[Source] = []
-    for given, other in ((a, b), (b, a)):
-        try:
-            opened_sides.append(_open_side(given, step, item, uint16))
-        except UsageError as error:
-            example = None if item is None else _path_of_item(other, step, item)
-            if example is None:
-                raise
-            out = f"`item={shown(item or '')}`" + ("" if step is None else f" and `step={step}`")
-            hint = f"Leave out {out}, and give each by the path of its item: here {shown(example)}."
-            raise UsageError(replace(error.problems[0], hint=hint)) from None
-    first, second = opened_sides
-    return first, second
-
-
-def _path_of_item(given: CheckpointLike, step: int | None, item: str) -> str | None:
-    """The path of an item of a checkpoint; None where it cannot be opened."""
-    path = checkpoint_or_tree(given)
-    try:
-        source = _open_side(given, step, item, None)
-    except SurgeryError:
-        return None  # neither side has the item, which the error about the first says
-    steps = [] if source.step is None else [str(source.step)]
-    return os.path.join(path, *steps, item) if isinstance(path, str) else None
-
-
 def _open_side(given: CheckpointLike, step: int | None, item: str | None, uint16: str | None) -> Source:
     """Open a checkpoint with this step and item, or a tree, which has neither."""
-    from ckpt_surgery.inputs.open_sources import open_as  # imports what reads recipes
+    from ckpt_surgery.inputs.checkpoints import open_as  # imports what reads recipes
 
     place = checkpoint_or_tree(given)
-    return open_as(place, uint16, step=step, item=item) if isinstance(place, str) else open_as(place, uint16)
+    if not isinstance(place, str):
+        return open_as(place, uint16)
+    try:
+        return open_as(place, uint16, step=step, item=item)
+    except UsageError as error:
+        if item is None:
+            raise
+        problem, apart = error.problems[0], "Where only one side has it, give each by the path of its item."
+        raise UsageError(replace(problem, hint=f"{problem.hint or ''} {apart}".strip())) from None
 
 
 def _structure_of(format: str) -> Holds:
@@ -194,10 +165,7 @@ def _structure_of(format: str) -> Holds:
 
 
 def history_of(source: Source) -> History | None:
-    """Read from metadata and record how a checkpoint was made; None if neither says so.
-
-    Malformed entries are left out: `verify` reports what is wrong with a record.
-    """
+    """How metadata and record say a checkpoint was made, without malformed entries; None if they do not."""
     entry, document = history_entry(source.metadata), dict[str, Any]()
     with contextlib.suppress(SourceError, ValueError, RecursionError):  # of a record that cannot be read
         read = json.loads(read_record_of(source) or "{}")

@@ -28,11 +28,11 @@ from ckpt_surgery.inputs.request import Request, read_recipe, requested
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.yaml.writing import SCHEMA
 from ckpt_surgery.migration.recipes import MigratedRecipe
-from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.planner.outputs import arrays_in_memory
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
+from ckpt_surgery.planner.prepared import Prepared
 from ckpt_surgery.planner.target import TARGET
-from ckpt_surgery.planner.transfers import arrays_in_memory
 
 MOST_LINES = 20
 """Maximum number of reasons that the comment at the beginning of a draft lists."""

@@ -103,10 +103,7 @@ def model_paths(config: PathLike) -> tuple[str, ...]:
 
 
 def _places(loaded: LoadedConfig) -> dict[str, str]:
-    """The path of each model, in the order of the recipe's sources. Raises RecipeError for missing ones.
-
-    A path is relative to the working directory, as mergekit reads it, or else to the configuration's.
-    """
+    """The path of each model, from here or from the file, in the recipe's order. Raises RecipeError."""
     directory, places = Path(loaded.path).parent, dict[str, str]()
     for model in models_of(loaded.config):
         paths = (model, os.path.join(directory, model))

@@ -18,10 +18,7 @@ from ckpt_surgery.report.html import RecipeText, RuleLines, html_page
 
 
 def report_page(plan: Plan, recipe: LoadedRecipe | None, **ran: Any) -> str:
-    """Render the page. `recipe`: that of the plan; None for a saved plan, and for one without a recipe.
-
-    `ran`: entries that `apply` adds to the JSON document, if the plan was carried out.
-    """
+    """Render the page of a plan with its recipe, if it has one; `ran`: what `apply` adds to the document."""
     document = None if recipe is None else recipe.document
     if recipe is None:  # it is read again, unless it is missing or has changed
         with contextlib.suppress(SurgeryError):

@@ -20,7 +20,7 @@ from ckpt_surgery.core.progress import ProgressLike, Report
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs import pinned
-from ckpt_surgery.inputs.open_sources import kept_open
+from ckpt_surgery.inputs.checkpoints import kept_open
 from ckpt_surgery.inputs.opening import check_unchanged, check_values, in_memory, with_recipe, with_samples
 from ckpt_surgery.inputs.options import RestoreOptions
 from ckpt_surgery.inputs.preparing import open_inputs, plan_inputs
@@ -39,9 +39,9 @@ from ckpt_surgery.live.tree import LiveTree, live_tree
 from ckpt_surgery.live.wanted import type_of
 from ckpt_surgery.migration.functions.flat import with_flat_dicts
 from ckpt_surgery.migration.recipes import MigratedRecipe
+from ckpt_surgery.planner.outputs import arrays_in_memory
 from ckpt_surgery.planner.plan import Plan, with_origin
 from ckpt_surgery.planner.target import TARGET, Target
-from ckpt_surgery.planner.transfers import arrays_in_memory
 from ckpt_surgery.report.results import OverflowedLeaf
 from ckpt_surgery.runs.run import overflow_notices
 from ckpt_surgery.system.progress_bars import reported
@@ -142,7 +142,7 @@ def restore(
     with reported(progress) as report:
         restoration = agree(prepare, lambda planned: plan_digests(planned.plan, planned.shardings))
         if lazy:
-            return agree(lambda: _make_lazily(restoration))
+            return agree(lambda: _make(restoration, False, None, lazy=True))
         if not donate or restoration.target is None:
             return agree(lambda: _make(restoration, False, report))
         agree(lambda: _check(restoration, report))
@@ -163,11 +163,9 @@ def _requested(recipe: Any, sources: tuple[Any, ...], target: Any, shardings: An
         target = target._as_source()
         target = target.tree if isinstance(target, InMemory) else target
     if isinstance(target, str | os.PathLike):
-        path = shown(os.fspath(target))
-        raise UsageError(
-            f"the target is the path {path}: `restore` makes arrays for a tree in memory",
-            hint="Give the tree whose structure the result has, such as `jax.eval_shape(init, …)`.",
-        )
+        hint = "Give the tree whose structure the result has, such as `jax.eval_shape(init, …)`."
+        problem = f"the target is the path {shown(os.fspath(target))}, and `restore` needs a tree in memory"
+        raise UsageError(problem, hint=hint)
     tree = None if target is None else InMemory(target)
     request = replace(requested(recipe, sources, None, options), target=tree, shardings=shardings)
     return pinned.request_of_plan(request, pinned.RESTORE) if isinstance(recipe, Plan) else request
@@ -237,10 +235,7 @@ def _planned_shardings(plan: Plan, shardings: Any) -> dict[str, Any]:
 
 
 def _with_own_dtypes(target: Target, tree: LiveTree) -> Target:
-    """Make the target's own dtypes the default: the program that gets the result expects them.
-
-    With another policy, numbers of Python get in arrays of JAX the dtype that JAX gives them.
-    """
+    """Make the target's dtypes the default; else Python's numbers get in JAX's arrays what JAX gives."""
     import jax
 
     def dtype_of_number(leaf: Leaf, dtype: DType) -> DType:
@@ -265,27 +260,18 @@ def _check(restoration: Restoration, progress: Report | None) -> None:
 
 
 @memory_errors("make the arrays")
-def _make(restoration: Restoration, donate: bool, progress: Report | None) -> Any:
-    """Make the result, in the structure of the target, or of nested dicts and lists. Raises SurgeryError."""
-    plan, sources = restoration.plan, restoration.sources
-    values, overflowed = carrying_out.make_arrays(restoration, donate, progress)
-    _log(overflow_notices(OverflowedLeaf(key, count) for key, count in sorted(overflowed.items())))
-    check_unchanged(plan, sources, _AGAIN)
-    return _in_containers(restoration, values)
-
-
-@memory_errors("make the arrays")
-def _make_lazily(restoration: Restoration) -> Any:
-    """Make the result with arrays that are computed when they are read. Raises SurgeryError."""
-    sources = {n: s if in_memory(s) else kept_open(s) for n, s in restoration.sources.items()}
-    check_unchanged(restoration.plan, restoration.sources, _AGAIN)
+def _make(restoration: Restoration, donate: bool, progress: Report | None, lazy: bool = False) -> Any:
+    """Make the result, with arrays that are computed when they are read if `lazy`. Raises SurgeryError."""
 
     def overflowed(key: str, count: int) -> None:
         _log(overflow_notices([OverflowedLeaf(key, count)]))
 
-    values, counts = carrying_out.make_arrays(replace(restoration, sources=sources), lazily=overflowed)
-    for key, count in counts.items():
-        overflowed(key, count)
+    if lazy:
+        opened = {n: s if in_memory(s) else kept_open(s) for n, s in restoration.sources.items()}
+        restoration = replace(restoration, sources=opened)
+    values, counts = carrying_out.make_arrays(restoration, donate, progress, overflowed if lazy else None)
+    _log(overflow_notices(OverflowedLeaf(key, count) for key, count in sorted(counts.items())))
+    check_unchanged(restoration.plan, restoration.sources, _AGAIN)
     return _in_containers(restoration, values)
 
 

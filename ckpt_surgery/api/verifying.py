@@ -18,8 +18,8 @@ from ckpt_surgery.core.text import bytes_text, few, number_of, shown
 from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs import options
-from ckpt_surgery.inputs.opening import choice_at, uint16_at
-from ckpt_surgery.inputs.request import path_of_source
+from ckpt_surgery.inputs.opening import choice_at
+from ckpt_surgery.inputs.request import path_of_source, uint16_at
 from ckpt_surgery.report.verification import Depth, Flaw, Verified, VerifiedSample
 from ckpt_surgery.runs.sidecars import edited_sidecars
 from ckpt_surgery.storage.listing import exists, is_directory
@@ -117,24 +117,12 @@ def _verified(source: Source, mode: Depth, means: Means, drawn: tuple[float, int
     times = _times_notice(retimed, unread, len(computed))
     others = _notices(record, source, mode, {} if checker.flaws else computed)
     notices = (*times, *others, *_sample_notice(sample))
-    return Verified(
-        source.path,
-        mode,
-        source.format,
-        len(leaves),
-        bytes_read=read,
-        bytes_not_read=unread,
-        flaws=tuple(checker.flaws),
-        notices=notices,
-        sample=sample,
-    )
+    about = source.path, mode, source.format, len(leaves)
+    return Verified(*about, read, unread, tuple(checker.flaws), notices, sample)
 
 
 def _check_against(record: Record, source: Source, mode: Depth, checker: Checker) -> list[AdoptedFile]:
-    """Check the number of leaves, required chunks, and files that came whole from sources.
-
-    Returns the hard links whose time has changed, but nothing else that shows without digests.
-    """
+    """Check all that shows without digests; return the hard links of which the time alone has changed."""
     leaves, directory = source.leaves(), os.path.dirname(record_path(source))
     if record.leaf_count != len(leaves):
         what = f"the checkpoint has {len(leaves)} leaves, and its record is of {record.leaf_count}"

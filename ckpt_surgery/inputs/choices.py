@@ -1,12 +1,8 @@
-"""Recipes that come with the package, and names of formats: the choices that commands list.
-
-The list of recipes is shown without importing anything else of the library.
-"""
+"""Recipes that come with the package, and names of formats: choices that commands list, fast to import."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from ckpt_surgery.core.libraries import shipped
 from ckpt_surgery.language import packaged
 
 
@@ -14,11 +10,6 @@ def recipes() -> Iterable[tuple[str, str]]:
     """Name (such as `@lora-merge`) and purpose of every packaged recipe."""
     files = packaged.packaged_recipes().items()
     return [(packaged.PREFIX + name, packaged.summary(path)) for name, path in files]
-
-
-def recipes_directory() -> Path:
-    """Directory of the packaged recipes."""
-    return shipped("recipes")
 
 
 def recipe_text(name: str) -> str:

@@ -57,11 +57,9 @@ def choose_conversion(
     """Choose the packaged recipe that converts the checkpoint `src` to the layout `to`, and its params.
 
     From Hugging Face's layout, `model_type` in the config decides. To `hf`, the history of an earlier
-    conversion does; without one, the config beside `src` and its keys. `set` gives values to other params.
-    `step`, `item`, `src_format` and `config` are those of `plan`.
-
-    Raises UsageError for an unknown layout or model, a model without this layout, and a checkpoint that
-    does not say what it is; SourceError where it cannot be read.
+    conversion does, or else the config and the keys. `set` gives values to other params; the rest is as for
+    `plan`. Raises UsageError for an unknown layout or model, a model without this layout, and a checkpoint
+    that does not say what it is; SourceError where it cannot be read.
     """
     known = models.layouts()
     if to not in known:
@@ -76,10 +74,8 @@ def choose_conversion(
         hint = f"It has {', '.join([layout.name for layout in model.layouts])}."
         raise UsageError(f"no recipe converts {model.title} to the layout {to}", hint=hint)
     if not _has_key(source, model.key):
-        raise UsageError(
-            f"{shown(source.path)} does not have the names of Hugging Face: no key matches `{model.key}`",
-            hint=f"Layouts are converted from there and to there: convert it to the layout {HF} first.",
-        )
+        problem = f"{shown(source.path)} lacks the names of Hugging Face: no key matches `{model.key}`"
+        raise UsageError(problem, hint=f"Convert it to the layout {HF} first.")
     return ChosenConversion(model, layout, layout.there.recipe, _joined_params(layout.there.params, given))
 
 
@@ -113,22 +109,16 @@ def _layout_of(source: Source, model: Model, given: Mapping[str, str]) -> ModelL
         if _has_key(source, layout.key):
             return _maxtext_or_jax(source, model, layout)
     if _has_key(source, model.key):
-        raise UsageError(
-            f"{shown(source.path)} has the names of Hugging Face already: a key matches `{model.key}`",
-            hint=f"Other layouts of {model.title} are {', '.join(layout.name for layout in model.layouts)}.",
-        )
+        problem = f"{shown(source.path)} has the names of Hugging Face already: a key matches `{model.key}`"
+        others = ", ".join(layout.name for layout in model.layouts)
+        raise UsageError(problem, hint=f"Other layouts of {model.title} are {others}.")
     listed = ", ".join(f"{layout.name} (`{layout.key}`)" for layout in model.layouts)
-    raise UsageError(
-        f"{shown(source.path)} is in none of the layouts of {model.title} that can be converted to {HF}",
-        hint=f"There are {listed}. {BY_NAME}",
-    )
+    problem = f"{shown(source.path)} is in none of the layouts of {model.title} that are converted to {HF}"
+    raise UsageError(problem, hint=f"There are {listed}. {BY_NAME}")
 
 
 def _maxtext_or_jax(source: Source, model: Model, layout: ModelLayout) -> ModelLayout:
-    """Decide between the layouts `jax` and `maxtext` for a tree with one `params/`, where MaxText has two.
-
-    Raises UsageError where it can be either and the values would not be the same.
-    """
+    """Decide between `jax` and `maxtext` for one `params/`. Raises UsageError where values would differ."""
     maxtext, leaves = model.layout("maxtext"), source.leaves()
     if layout.name != "jax" or maxtext is None:
         return layout
@@ -137,20 +127,14 @@ def _maxtext_or_jax(source: Source, model: Model, layout: ModelLayout) -> ModelL
         return maxtext
     if decoder_layers.layer_axes(leaves) not in ((), (1,)) or maxtext.computed == layout.computed:
         return layout
-    raise UsageError(
-        f"{shown(source.path)} can be in the layout maxtext or jax: its weights are below one `params/`, and "
-        "its layers not stacked along axis 0",
-        hint='If MaxText trained it, `set={"layout": "maxtext"}`, otherwise `set={"layout": "jax"}`: for '
-        f"{model.title} they differ in values ({maxtext.computed}).",
-        code=Code.WRONG_VALUE,
-    )
+    problem = f"{shown(source.path)} can be in the layout maxtext or jax, whose values are not the same"
+    hint = 'If MaxText trained it, `set={"layout": "maxtext"}`, otherwise `set={"layout": "jax"}`: for '
+    hint += f"{model.title} they differ in values ({maxtext.computed})."
+    raise UsageError(problem, hint=hint, code=Code.WRONG_VALUE)
 
 
 def _params_of_tree(source: Source, layout: ModelLayout, named: Collection[str]) -> dict[str, str]:
-    """Derive from a tree's layers the params that are neither `named` nor at their defaults.
-
-    Raises UsageError where the tree can be read in two ways.
-    """
+    """Params that a tree's layers decide. Raises UsageError where the tree can be read in two ways."""
     params, leaves, path = dict[str, str](), source.leaves(), shown(source.path)
     if not layout.axis:
         return params
@@ -187,12 +171,10 @@ def _model_of(source: Source, given: PathLike | None) -> Model:
     config = _config_of(source, given)
     given_type = config.value_at("model_type")
     if given_type is None:
-        raise UsageError(
-            f"it is not known what model {shown(source.path)} is: {config.without(['model_type'])}",
-            hint=f"Say where the model's config.json is, `config=…`, or name the recipe. {BY_NAME}",
-        )
-    value, origin = given_type
-    name = str(value)
+        problem = f"it is not known what model {shown(source.path)} is: {config.without(['model_type'])}"
+        hint = f"Say where the model's config.json is, `config=…`, or name the recipe. {BY_NAME}"
+        raise UsageError(problem, hint=hint)
+    name, origin = str(given_type[0]), given_type[1]
     model = models.model_of(name)
     if model is None:
         known = [model_type for model in models.known_models() for model_type in model.model_types]

@@ -21,19 +21,15 @@ def recipe_of_selection(
 ) -> dict[str, Any] | None:
     """Recipe that keeps the selected leaves of `src` and drops all others; None without a selection.
 
-    `match`, `under`: see `matching` and `below`. `to`: the layout of a conversion, whose own recipe chooses
-    its leaves. The other options are those of `plan`.
-
+    `match`, `under`: see `matching` and `below`. `to`: the layout of a conversion, which has its own recipe.
     Raises UsageError where nothing matches or `to` is given too, SourceError where `src` cannot be read.
     """
     if match is None and under is None:
         return None
     if to is not None:
         name = "match" if under is None else "under"
-        raise UsageError(
-            f"`{name}` and a layout do not go together: the recipe for {shown(to)} chooses its leaves",
-            hint=f"Leave out `{name}=…`, or convert to the layout first.",
-        )
+        problem = f"`{name}` and a layout do not go together: the recipe for {shown(to)} chooses its leaves"
+        raise UsageError(problem, hint=f"Leave out `{name}=…`, or convert to the layout first.")
     selected(open_input(path_of_source(src), **which).leaves(), match, under)
     return selection_of(match, under)
 
@@ -47,10 +43,7 @@ def selected(leaves: Mapping[str, Leaf], match: str | None, under: str | None) -
 
 
 def matching(leaves: Mapping[str, Leaf], match: str | None) -> dict[str, Leaf]:
-    """The leaves whose whole keys match a regular expression, as in recipes; all of them if it is None.
-
-    Raises UsageError for an invalid regular expression, and RecipeError for one that takes too long.
-    """
+    """The leaves whose whole keys match; all if `match` is None. Raises UsageError, RecipeError if slow."""
     if match is None:
         return dict(leaves)
     try:
@@ -63,10 +56,7 @@ def matching(leaves: Mapping[str, Leaf], match: str | None) -> dict[str, Leaf]:
 
 
 def below(leaves: Mapping[str, Leaf], under: str | None) -> dict[str, Leaf]:
-    """The leaves of the subtree with this key, or the leaf itself; all of them if it is None.
-
-    Raises UsageError where there is none.
-    """
+    """The leaves of the subtree with this key, or the leaf; all if it is None. Raises UsageError for none."""
     if under is None:
         return dict(leaves)
     start = text_of(under).rstrip(SEPARATOR) + SEPARATOR
@@ -99,8 +89,5 @@ def recipe_of_rules(rules: Iterable[str]) -> str:
 
 
 def rule_inside_keys(rules: Iterable[str], number: int) -> str | None:
-    """Variant of the rule with this number in `recipe_of_rules` that matches inside keys, not whole keys.
-
-    None if there is no such rule.
-    """
+    """Variant of a rule of `recipe_of_rules` that matches inside keys; None if there is no such rule."""
     return inside_keys(in_order(tuple(rules))[number])

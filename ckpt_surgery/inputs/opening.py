@@ -6,35 +6,30 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from ckpt_surgery.core.arguments import one_of
+from ckpt_surgery.core.arguments import Function
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.file_states import changes, changes_text
 from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.core.history import CONFIG, RECORD, history_entry, own_metadata
+from ckpt_surgery.core.memory import without_collection
 from ckpt_surgery.core.protocols import RetypedSource, Source, details_of
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config, read_object
 from ckpt_surgery.functions.arrays import reads
 from ckpt_surgery.inputs.options import SourceOptions
-from ckpt_surgery.inputs.request import (
-    UINT16,
-    InMemory,
-    OpenedPath,
-    Request,
-    opened_otherwise,
-    read_recipe,
-)
+from ckpt_surgery.inputs.request import InMemory, OpenedPath, Request, read_recipe
 from ckpt_surgery.language.expressions.lookups import Config, Configs, Layer
 from ckpt_surgery.language.expressions.scope import CONFIGS
 from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree
+from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.storage.samples import states, states_by_path
 
 if TYPE_CHECKING:
     from ckpt_surgery.live.carrying_out import Restoration
-    from ckpt_surgery.planner.options import Prepared
     from ckpt_surgery.planner.plan import Input, Plan
+    from ckpt_surgery.planner.prepared import Prepared
 
 R = TypeVar("R", "Prepared", "Restoration")
 
@@ -63,19 +58,6 @@ def open_input(given: str | InMemory, *, is_target: bool = False, **which: Unpac
     return tree if isinstance(tree, TreeSource) else TreeSource(live_tree(tree, is_target), called)
 
 
-def uint16_at(given: str | InMemory, uint16: str | None) -> str:
-    """Way to read arrays of uint16, `keep` or `bfloat16`; those of an open checkpoint as it was opened.
-
-    Raises UsageError for a value that the option cannot have, and if the checkpoint was opened with another.
-    """
-    opened = given.uint16 if isinstance(given, OpenedPath | InMemory) else "keep"
-    if uint16 is None or one_of("uint16", uint16, UINT16) == opened:
-        return opened
-    if opened == "bfloat16":
-        raise opened_otherwise(given, f"`{uint16}` is given")
-    return uint16
-
-
 def choice_at(path: str, **which: Unpack[SourceOptions]) -> tuple[str | None, int | None, str | None]:
     """Format, step and item to open a path with: an open checkpoint's own. Raises UsageError for others."""
     given: Mapping[str, Any] = {"src_format": None, "step": None, "item": None, **which}
@@ -96,10 +78,7 @@ def changed_since_opening(path: str, changed: Sequence[tuple[str, str]]) -> Sour
 
 
 def open_sources(request: Request) -> list[Source]:
-    """Open the sources of a request; where it asks for the last steps of a run, one source per step.
-
-    Raises what `open_input` raises, and UsageError where there are no such steps.
-    """
+    """Open the sources of a request, or its last steps, a source each. Raises as `open_input`, UsageError."""
     pairs = [(source, request.step) for source in request.sources]
     if request.last is not None:
         pairs = [(source, step) for step in last_steps(request) for source in request.sources]
@@ -108,35 +87,46 @@ def open_sources(request: Request) -> list[Source]:
 
 
 def with_recipe(request: Request) -> Request:
-    """Read the recipe of a request; unchanged where it has none, or one that was read before.
+    """Read the recipe of a request, if it has an unread one; a function is traced, opening the sources.
 
-    A function as the recipe is traced, for which the sources are opened. Raises RecipeError, and for a
-    function what opening sources raises, and UsageError.
+    Raises RecipeError, and for a function what `open_sources` and `traced` raise.
     """
     from ckpt_surgery.language.loading import LoadedRecipe
 
     if request.recipe is None or isinstance(request.recipe, LoadedRecipe):
         return request
     if callable(request.recipe):
-        from ckpt_surgery.inputs.functions import traced  # imports what only functions need
-
         sources = open_sources(request)
         recipe = traced(request.recipe, sources, request.uint16)
         request = replace(request, recipe=recipe, opened=tuple(sources))
     return replace(request, recipe=read_recipe(request.recipe, request.set), set=())
 
 
+@without_collection()
+def traced(function: Function, sources: Iterable[Source], uint16: str | None) -> MigratedRecipe:
+    """Trace a function with its sources' listings. Raises its errors, and UsageError for unwritable code."""
+    from ckpt_surgery.migration.functions.tracing import recipe_of_function  # imports what functions need
+    from ckpt_surgery.migration.originals import original_of_leaves, original_of_live
+    from ckpt_surgery.planner.disguised import as_bfloat16, is_uint16
+
+    known = [
+        original_of_live(one.tree) if isinstance(one, TreeSource) else original_of_leaves(one.leaves())
+        for one in sources
+    ]
+    stored = [leaf for original in known for leaf in original.leaves.values()]
+    if uint16 != "bfloat16" or not any(map(is_uint16, stored)):
+        return recipe_of_function(function, known)
+    read = [{text: as_bfloat16(leaf) for text, leaf in original.leaves.items()} for original in known]
+    retyped = [replace(original, leaves=leaves) for original, leaves in zip(known, read, strict=True)]
+    return recipe_of_function(function, retyped, uint16)
+
+
 def last_steps(request: Request) -> list[int]:
     """Find the latest finished steps of the one source of a request, ascending, as many as it asks for."""
     count = request.last or 0
-    wrong = "the number of steps is at least 1" if count < 1 else None
-    if len(request.sources) != 1:
-        wrong = f"the steps are those of one source; {len(request.sources)} are given"
-    elif request.step is not None:
-        wrong = f"`step={request.step}` chooses one step"
-    if wrong is not None:
-        hint = "Name one directory of steps, or leave out `last=N`."
-        raise UsageError(f"`last={count}`: {wrong}", hint=hint)
+    if count < 1 or len(request.sources) != 1 or request.step is not None:
+        problem = f"`last={count}` chooses 1 or more steps of the one source, and goes without `step`"
+        raise UsageError(problem, hint="Name one directory of steps, or leave out `last=N`.")
     source = open_input(request.sources[0], item=request.item, src_format=request.src_format)
     steps = details_of(source).choices().steps
     if len(steps) < count:
@@ -164,13 +154,9 @@ def without_values(source: Source) -> frozenset[str]:
     return frozenset(text for text, value in source.tree.values.items() if is_abstract(value))
 
 
-# --- their files -----------------------------------------------------------------------------------------
-
-
 def with_samples(planned: R) -> R:
-    """Add samples of the sources' files to a plan, so that `check_unchanged` notices changed contents.
+    """Add samples of the sources' files to a plan, for `check_unchanged`, before data is read or it is saved.
 
-    Call it once data will be read or the plan saved: no file is sampled for a plan that is only shown.
     Raises SourceError where leaves of a tree are read that have no values.
     """
     plan, sources = planned.plan, planned.sources
@@ -190,11 +176,8 @@ def check_values(plan: "Plan", sources: Mapping[str, Source]) -> None:
         used = (read for step in plan.steps if lacking for read in reads(step.value) if read.source == name)
         keys = [read.leaf.key.text for read in used if read.leaf.key.text in lacking]
         if keys:
-            raise SourceError(
-                f"{source.path} has no values for {few_keys(keys)}: only shapes and dtypes, or arrays that "
-                "were donated to a function",
-                hint="Give a tree of arrays that exist, or a checkpoint.",
-            )
+            problem = f"{source.path} has no values for {few_keys(keys)}: shapes alone, or donated arrays"
+            raise SourceError(problem, hint="Give a tree of arrays that exist, or a checkpoint.")
 
 
 def check_unchanged(plan: "Plan", sources: Mapping[str, Source], hint: str) -> None:
@@ -259,32 +242,20 @@ class ConfigFiles:
 
 
 def configs_of(files: ConfigFiles) -> Configs:
-    """Configs of sources by name; each is read on first use.
-
-    Raises StorageError for one that may not be read, before a recipe can take it for missing.
-    """
+    """Configs of sources by name, each read on first use. Raises StorageError if one may not be read."""
     for source in on_disk(source for name, source in files.sources.items() if name not in files.read):
         check_access(source.path)
     configs: dict[str, Config] = {}
     for name, source in files.sources.items():
         called, given = f"{CONFIGS}[{name!r}]" if configs else CONFIG, files.given.get(name)
-        layers = partial(_config_layers, name, files)
-        if given is not None:
-            configs[name] = Config(called, f"{shown(given)} does not exist", layers)
-        elif in_memory(source):
-            configs[name] = Config(called, f"{source.path} is in memory, where no config is beside it", list)
-        else:
-            absent = f"there is no {os.path.basename(config_place(source.path))} beside {shown(source.path)}"
-            configs[name] = Config(called, absent, layers)
+        place = given or config_place(source.path)
+        absent = f"there is no {os.path.basename(place)} beside {shown(source.path)}"
+        configs[name] = Config(called, absent, partial(_config_layers, name, files))
     return Configs(configs)
 
 
 def _config_layers(name: str, files: ConfigFiles) -> list[Layer]:
-    """List the mappings that make up a source's config, by decreasing precedence.
-
-    They are the config that is given, or the file beside the checkpoint or, without one, the recorded config
-    and the custom metadata; and in all cases the record of earlier conversions.
-    """
+    """The mappings of a source's config, by precedence: the file, or what is recorded; then the history."""
     metadata, file = files.sources[name].metadata, files.of(name)
     record = history_entry(metadata)
     earlier = Layer("the record of the conversion", {RECORD: record} if record else {}, of_model=False)

@@ -1,9 +1,6 @@
-"""Options of `plan`, `apply` and `convert`, of Python and of the command line.
+"""Options of `plan`, `apply` and `convert`, in Python and at the command line: each is described here alone.
 
-An option is described here and nowhere else: signatures and docstrings of the functions list what
-`ConvertOptions` and `PlanOptions` say, or annotate parameters with the types of this module, and the options
-of the command line have the same names and texts. Importing this takes no NumPy, because `--help` prints the
-texts.
+Importing this takes no NumPy, because `--help` prints the texts.
 """
 
 from collections.abc import Sequence

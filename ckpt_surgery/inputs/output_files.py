@@ -1,10 +1,7 @@
-"""The files that commands write besides checkpoints: where they may be written, and how.
+"""Files that commands write besides checkpoints: where they may be written, and how.
 
-A document replaces nothing that its command reads or writes: no file of a checkpoint, wherever it lies, and
-neither the recipe nor its hooks nor a saved plan; and it is put into no checkpoint.
-
-Recipes are drafts that people edit, so they replace no file unless they may overwrite it. Saved plans and
-pages of reports are made again and again by CI jobs: they replace files of their own kind.
+They replace nothing that the command reads or writes, and are put into no checkpoint. Recipes replace no file
+unless they may overwrite it; saved plans and pages of reports replace files of their own kind.
 """
 
 import contextlib
@@ -26,7 +23,7 @@ from ckpt_surgery.inputs.request import Request, is_plan_file
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import recipe_path
 from ckpt_surgery.storage.failures import storage_error, storage_errors
-from ckpt_surgery.storage.listing import is_directory, real_path
+from ckpt_surgery.storage.listing import is_directory
 from ckpt_surgery.storage.paths import check_parent, is_stream, lies_in, path_text, same_place
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
@@ -60,16 +57,14 @@ def check_documents(
     for i, file in enumerate(places):
         _check_document(file, [*places[:i], *map(Path, (*files, *_paths(checkpoints)))])
         for checkpoint in checkpoints:
-            if os.path.lexists(file) or _beside(file, checkpoint.path):
+            if os.path.lexists(file):
                 _check_document(file, map(Path, _files(checkpoint)), into=False)
 
 
 def _check_document(document: Path, others: Iterable[Path], into: bool = True) -> None:
-    """Refuse to write a document over another path of the command, or into it.
+    """Refuse to write a document over another path of the command, or `into` it, or where it cannot be.
 
-    The others need not exist; without `into` they are files. An existing document is replaced if it is a
-    regular file that may be written; a device or a pipe is written to. Raises UsageError, and StorageError
-    where the system would refuse.
+    The others need not exist. A device or a pipe is written to. Raises UsageError, StorageError.
     """
     with storage_errors(document):
         if "\0" in os.fspath(document):
@@ -99,13 +94,6 @@ def _paths(checkpoints: Sequence[CheckpointPath]) -> Iterator[str]:
             yield from (os.path.join(directory, name) for name in (CONFIG, ADAPTER_CONFIG))
 
 
-def _beside(file: Path, checkpoint: str) -> bool:
-    """True if a file would be beside a checkpoint's files, in a directory that is not the checkpoint."""
-    if urls.is_url(checkpoint) or is_directory(checkpoint):
-        return False
-    return real_path(str(file.parent)) == real_path(os.path.dirname(checkpoint) or os.curdir)
-
-
 def _files(checkpoint: CheckpointPath) -> list[str]:
     """Files of a checkpoint, wherever they lie; none if it cannot be opened."""
     for chosen in (checkpoint, CheckpointPath(checkpoint.path)):
@@ -117,10 +105,7 @@ def _files(checkpoint: CheckpointPath) -> list[str]:
 
 
 def named_in(request: Request) -> tuple[list[CheckpointPath], list[str]]:
-    """Collect the checkpoints that a plan reads and writes, also those of a saved plan, and its other files.
-
-    Raises UsageError for a saved plan that cannot be carried out.
-    """
+    """Collect the checkpoints and other files of a plan, or of a saved one. Raises UsageError."""
     from ckpt_surgery.planner.document import read_plan_file  # imports what only saved plans need
 
     recipe = request.recipe
@@ -163,10 +148,7 @@ def check_kept(document: PathLike, overwrite: bool, alike: bytes = _NOTHING) -> 
 
 
 def write_document(path: PathLike, data: bytes) -> None:
-    """Write a document atomically: an existing file is replaced in one step, or stays as it is.
-
-    Links are followed, and a device or a pipe is written to. Raises StorageError.
-    """
+    """Write a document atomically, following links, or to a device or a pipe. Raises StorageError."""
     place = Path(os.path.realpath(path))
     if is_stream(place):
         with storage_errors(place), open(place, "wb") as stream:

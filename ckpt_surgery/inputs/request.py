@@ -1,7 +1,4 @@
-"""Requests for plans, normalized from the caller's arguments, and the recipes that they name.
-
-Readers of recipes are imported only where one is read: looking at checkpoints needs no pydantic or PyYAML.
-"""
+"""Requests for plans, normalized from arguments, and their recipes; readers of these are imported on use."""
 
 import os
 import re
@@ -108,10 +105,7 @@ class Pinned:
 
 @dataclass(frozen=True)
 class Request:
-    """Request for a plan, normalized from the caller's arguments.
-
-    `PlanOptions` describes the fields that have the names of options.
-    """
+    """Request for a plan; `PlanOptions` describes the fields that have the names of options."""
 
     recipe: Any
     """Path of a recipe, its text, a mapping, or a recipe that is loaded already; None: keep every leaf."""
@@ -196,37 +190,37 @@ def requested(
         raise UsageError(f"{shown(recipe)}: recipes and plans are files of this machine", hint=hint)
     inputs, to = tuple(map(checkpoint_or_tree, sources)), None if dst is None else checked_path(dst)
     request = Request(recipe, inputs, to, **given)
-    request = replace(request, uint16=_uint16_of(request))
     for source in inputs:
         if isinstance(source, str) and Path(source).suffix in (".yaml", ".yml") and Path(source).is_file():
+            hint = "A recipe comes before the checkpoints. `convert` takes none, and rules take its place."
             raise UsageError(
-                f"{shown(source)} is a YAML file, and stands where a checkpoint is read",
-                hint="A recipe comes before the checkpoints. `convert` takes none, and rules take its place.",
+                f"{shown(source)} is a YAML file, and stands where a checkpoint is read", hint=hint
             )
+    ways = [uint16_at(source, request.uint16) for source in inputs]
+    if len({*ways}) > 1:
+        raise _opened_otherwise(inputs[ways.index("bfloat16")], "the others are read as they are")
+    if "bfloat16" in ways:
+        request = replace(request, uint16="bfloat16")
     if request.set and hasattr(recipe, "param_values"):
-        name = shown(request.recipe.path)
-        raise UsageError(
-            f"the recipe {name} has been read already, and its params have their values",
-            hint="Give `set` to `read_recipe`.",
-        )
+        problem = f"the recipe {shown(request.recipe.path)} has been read already, and its params have values"
+        raise UsageError(problem, hint="Give `set` to `read_recipe`.")
     return request
 
 
-def _uint16_of(request: Request) -> str | None:
-    """Option `uint16` for the sources of a request: its own, or that of the checkpoints that are open.
+def uint16_at(given: str | InMemory, uint16: str | None) -> str:
+    """Way to read arrays of uint16, `keep` or `bfloat16`; those of an open checkpoint as it was opened.
 
-    Raises UsageError if these are different.
+    Raises UsageError for a value that the option cannot have, and if the checkpoint was opened with another.
     """
-    opened = [getattr(source, "uint16", None) for source in request.sources]
-    if "bfloat16" not in opened or request.uint16 == "bfloat16":
-        return request.uint16
-    if request.uint16 is not None or {*opened} != {"bfloat16"}:
-        given = request.sources[opened.index("bfloat16")]
-        raise opened_otherwise(given, "the others are read as they are")
-    return "bfloat16"
+    opened = given.uint16 if isinstance(given, OpenedPath | InMemory) else "keep"
+    if uint16 is None or arguments.one_of("uint16", uint16, UINT16) == opened:
+        return opened
+    if opened == "bfloat16":
+        raise _opened_otherwise(given, f"`{uint16}` is given")
+    return uint16
 
 
-def opened_otherwise(given: str | InMemory, otherwise: str) -> UsageError:
+def _opened_otherwise(given: str | InMemory, otherwise: str) -> UsageError:
     """Error for a checkpoint that was opened as bfloat16, where something else asks for integers."""
     name = shown(str(given)) if isinstance(given, str) else "the tree"
     hint = 'Give `uint16="bfloat16"` for all checkpoints, or open it without.'
@@ -278,9 +272,8 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
 
 def is_plan_file(recipe: Any) -> bool:
     """True if a path has the name of a saved plan. A recipe may be called so too: only reading it tells."""
-    if isinstance(recipe, str) and is_text(recipe):
-        return False
-    return isinstance(recipe, str | os.PathLike) and Path(recipe).suffix == ".json"
+    is_path = isinstance(recipe, os.PathLike) or (isinstance(recipe, str) and not is_text(recipe))
+    return is_path and Path(recipe).suffix == ".json"
 
 
 def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> "LoadedRecipe":

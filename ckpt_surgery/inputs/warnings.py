@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
@@ -23,18 +23,15 @@ from ckpt_surgery.storage.listing import directory_names, is_directory, names_in
 from ckpt_surgery.storage.record_files import record_path
 
 if TYPE_CHECKING:
-    from ckpt_surgery.planner.options import DestinationOptions
     from ckpt_surgery.planner.plan import DroppedItem, Input, Plan
+    from ckpt_surgery.planner.prepared import DestinationOptions
 
 MOST_NAMES = 5
 """Number of entries of custom metadata that a warning names."""
 
 
 def plan_warnings(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
-    """Collect the warnings about a plan that hold for any destination.
-
-    Raises SourceError for leaves that cannot be read, PlanError for integers that would be misread.
-    """
+    """Warnings that hold for any destination. Raises SourceError for unreadable leaves, PlanError."""
     from ckpt_surgery.planner.target import TARGET  # imports planning
 
     inputs = [source for source in plan.inputs if source.name != TARGET]
@@ -54,10 +51,7 @@ def leaves_read(plan: "Plan") -> dict[tuple[str, str], Leaf]:
 
 
 def filled_chunks(plan: "Plan", leaves: Mapping[tuple[str, str], Leaf]) -> tuple[str, ...]:
-    """Warn of chunks that are read but not stored, and so have the fill value.
-
-    At most one sentence. Formats that leave them out as a rule (`Format.sparse`) do not count.
-    """
+    """Warn of chunks that are read but not stored, in formats that store all chunks (not `Format.sparse`)."""
     dense = {i.name for i in plan.inputs if i.format != TREE and not formats.format_named(i.format).sparse}
     lacking: dict[tuple[str, str], int] = {}
     for (source, _), leaf in leaves.items():
@@ -83,24 +77,14 @@ def dequantized(leaves: Collection[Leaf]) -> tuple[str, ...]:
     for leaf in leaves:
         if leaf.unreadable is not None:
             unread.setdefault(leaf.unreadable, []).append(leaf.key.printed)
-    problems = []
-    for why, keys in unread.items():
-        leaves_that, them = ("a leaf that", "it")
-        if len(keys) > 1:
-            leaves_that, them = f"{len(keys):,} leaves, each of which", "them"
-        hint = f"{why.hint} Or drop {them}."
-        problems.append(Problem(f"the plan reads {leaves_that} {why.why}: {few_keys(keys)}", hint=hint))
-    if problems:
-        raise SourceError(*problems)
+    if unread:
+        named = ((why, f"the plan reads what {why.why}: {few_keys(keys)}") for why, keys in unread.items())
+        raise SourceError(*(Problem(what, hint=f"{why.hint} Or drop it.") for why, what in named))
     converted = [leaf for leaf in leaves if leaf.stored_type is not None]
     counts = Counter(leaf.stored_type for leaf in converted).most_common()
-    if not counts:
-        return ()
-    types = ", ".join(f"{count:,} as {name}" if i else f"{name}" for i, (name, count) in enumerate(counts))
+    types = ", ".join(f"{name} ({count:,})" for name, count in counts)
     dtypes = ", ".join(sorted({leaf.spec.dtype.name for leaf in converted if leaf.spec is not None}))
-    are = f"{number_of(counts[0][1], 'leaf')} {'is' if counts[0][1] == 1 else 'are'}"
-    they = "it is" if len(converted) == 1 else "they are"
-    return (f"{are} stored as {types}: {they} dequantized to {dtypes}",)
+    return (f"dequantized to {dtypes}: leaves that are stored as {types}",) if counts else ()
 
 
 def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
@@ -110,7 +94,7 @@ def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str
     """
     from ckpt_surgery.planner.disguised import converted, misread, used_as_integers  # imports planning
 
-    suspects = {name: disguised_leaves(source) for name, source in sources.items()}
+    suspects = {name: details_of(source).disguised_bfloat16 for name, source in sources.items()}
     if not any(suspects.values()):
         return ()
     if wrong := converted(plan, suspects):
@@ -118,18 +102,12 @@ def disguised_bfloat16(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str
     return disguised_warning(used_as_integers(plan, suspects))
 
 
-# --- sources ----------------------------------------------------------------------------------------------
-
-
 WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".msgpack", ".npz", ".gguf", ".h5"})
 """Suffixes of weight files that lie side by side in a model's directory."""
 
 
 def _unread_files(source: Source) -> list[str]:
-    """Names of weight files in the source's directory that the source does not read.
-
-    Files of other formats do not count: models come in several.
-    """
+    """Weight files of the source's own kind in its directory that the source does not read."""
     if isinstance(source, TreeSource) or not is_directory(source.path):
         return []
     root = real_path(source.path)
@@ -146,11 +124,6 @@ def unread_weights(sources: Iterable[Source]) -> tuple[str, ...]:
     return tuple(f"not read, as they are not part of {path}: {few(names)}" for path, names in unread if names)
 
 
-def about_source(source: Source) -> tuple[str, ...]:
-    """Collect the warnings about a source that hold whatever is done with it."""
-    return (*unread_weights([source]), *disguised_warning(len(disguised_leaves(source))))
-
-
 def chosen_item_notes(sources: Iterable[Source]) -> tuple[str, ...]:
     """Note each source of which an item was chosen because it holds the model, and others do not."""
     notes = []
@@ -164,25 +137,16 @@ def chosen_item_notes(sources: Iterable[Source]) -> tuple[str, ...]:
 
 def kept_as_integers(sources: Iterable[Source]) -> tuple[str, ...]:
     """Warn, in a comparison, of each source whose arrays of uint16 are most likely bfloat16."""
-    counts = {source.path: len(disguised_leaves(source)) for source in sources}
-    return tuple(
-        f"{shown(path)}: {number_of(count, 'leaf')} of uint16 compared as integers: T5X kept bfloat16 so; "
-        f"`uint16=bfloat16` compares {'it' if count == 1 else 'them'} as such"
-        for path, count in counts.items()
-        if count
-    )
+    counts = {shown(source.path): len(details_of(source).disguised_bfloat16) for source in sources}
+    how = "T5X kept bfloat16 so; `uint16=bfloat16` compares them as such"
+    compared = "of uint16 compared as integers"
+    return tuple(f"{path}: {number_of(n, 'leaf')} {compared}: {how}" for path, n in counts.items() if n)
 
 
 def disguised_warning(count: int) -> tuple[str, ...]:
     """Warn that `count` leaves of uint16 are most likely bfloat16; no warning for 0."""
-    are, them = ("is", "it") if count == 1 else ("are", "them")
-    how = f"`input: {{uint16: bfloat16}}` reads {them} back"
-    return (f"{number_of(count, 'leaf')} {are} uint16: T5X kept bfloat16 so; {how}",) if count else ()
-
-
-def disguised_leaves(source: Source) -> Set[str]:
-    """Keys of a source's arrays of uint16 that are most likely bfloat16."""
-    return details_of(source).disguised_bfloat16
+    how = "T5X kept bfloat16 so; `input: {uint16: bfloat16}` reads them back"
+    return (f"{number_of(count, 'leaf')} of uint16: {how}",) if count else ()
 
 
 def repeated_sources(sources: Mapping[str, Source], inputs: "Sequence[Input]") -> Iterator[str]:
@@ -212,45 +176,30 @@ def destination_warnings(options: "DestinationOptions", first: Source) -> Iterat
         yield f"{options.path} will be {format}, though its name says {named}"
 
 
-# --- items that are not carried over ----------------------------------------------------------------------
-
-
 JSON_FILES = frozenset({"metadata", "metrics"})
 """Names of the files in which Orbax stores the items of its JSON handlers."""
 
 
 def dropped_items(sources: Mapping[str, Source], options: "DestinationOptions") -> "tuple[DroppedItem, ...]":
     """List the items of the sources' steps that are not sources themselves. Reads names and sizes."""
-    from ckpt_surgery.planner.options import DEFAULT_ITEM  # imports planning
     from ckpt_surgery.planner.plan import DroppedItem
+    from ckpt_surgery.planner.prepared import DEFAULT_ITEM  # imports planning
     from ckpt_surgery.planner.target import TARGET
 
-    read = {_item_directory(source) for source in sources.values() if source.item is not None}
+    of_items = {name: source for name, source in sources.items() if source.item is not None}
+    places = {name: real_path(os.path.dirname(record_path(source))) for name, source in of_items.items()}
     why = f"only the item {options.item or DEFAULT_ITEM} is written"
     if options.step is None and options.item is None:
         why = "DST has no items"
     dropped: dict[str, DroppedItem] = {}
-    for name, source in sources.items():
-        for directory in _other_items(source) if name != TARGET else ():
-            if directory not in read and directory not in dropped:
+    for name, place in places.items():
+        for item in () if name == TARGET else details_of(sources[name]).choices().items:
+            directory = os.path.join(os.path.dirname(place), item)
+            if item != OWN.rstrip("/") and directory not in (*places.values(), *dropped):
                 nbytes = sum(stat.size for stat in walk(directory, directory).values())
                 names = directory_names(directory)
                 is_json = not names.directories and JSON_FILES.intersection(names.files)
                 kind: Literal["arrays", "json", "other"] = "json" if is_json else "other"
                 kind = "arrays" if is_item(directory) else kind
-                item = os.path.basename(directory)
                 dropped[directory] = DroppedItem(name, item, kind, nbytes, why)
     return tuple(dropped.values())
-
-
-def _item_directory(source: Source) -> str:
-    """Real path, or URL, of the item that a source reads."""
-    return real_path(os.path.dirname(record_path(source)))
-
-
-def _other_items(source: Source) -> list[str]:
-    """Directories of all items in a source's step."""
-    if source.item is None:
-        return []
-    step, names = os.path.dirname(_item_directory(source)), details_of(source).choices().items
-    return [os.path.join(step, name) for name in names if name != OWN.rstrip("/")]

@@ -125,7 +125,7 @@ LONGEST = 50_000
 def apply_transforms(
     original: Any, is_stored: bool, transforms: Any, new_tree: Any, default_to_original: bool
 ) -> Any:
-    """Apply transforms, as `ckpt_surgery.api.transformations.apply_transformations` describes it.
+    """Apply transforms, as `ckpt_surgery.api.functions.apply_transformations` describes it.
 
     `original` is a pytree, or if `is_stored` an open checkpoint or a part of one, whose leaves are read on
     demand, as Orbax restores them. Of two leaves with the same key the last counts, as in Orbax.

@@ -11,7 +11,6 @@ from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first
 from ckpt_surgery.functions.streams import block_shape, seeing_bytes
 from ckpt_surgery.graph.walks import (
-    READ_SPAN,
     chunk_shape_of,
     decoded_bytes,
     needed,
@@ -51,10 +50,8 @@ class Cut:
 def signature(value: Node) -> Hashable:
     """Equal for values that are cut alike: what counts are shapes, dtypes, grids and functions, not names.
 
-    A slice counts by its extent and by where it begins within the chunks that it reads, not by where it
-    begins in the array, so that the thousands of slices of a stack have one signature. What is computed once
-    and used twice differs from two values of one form: the signature lists each node once, with the places of
-    its inputs in the list.
+    A slice counts by where it begins within chunks, so that the thousands of slices of a stack have one
+    signature. Each node is listed once, since what is used twice differs from two values of one form.
     """
     if isinstance(value, Read):
         return _form(value)
@@ -70,10 +67,7 @@ def signature(value: Node) -> Hashable:
 
 
 def _form(node: Node) -> Hashable:
-    """The part of a function, or of a leaf, that decides how a value is cut.
-
-    Of chunks that are read in parts, it has the order of the axes: how much reading costs depends on it.
-    """
+    """The part of a function or leaf that decides how a value is cut; of partial reads, the axes' order."""
     if isinstance(node, Read):
         manifest = node.leaf.manifest
         if manifest is None:
@@ -121,9 +115,8 @@ def cut(
 ) -> Cut:
     """Choose chunks and tasks for one output within a budget in bytes.
 
-    `grid` gives the chunk shape in which the destination's format can write that is nearest to a wanted one;
-    `staged` says whether outputs are put together in memory, instead of being written in parts. Raises
-    PlanError where not even the smallest task fits.
+    `grid` gives the chunk shape of the destination's format that is nearest to a wanted one; `staged`:
+    outputs are put together in memory. Raises PlanError where not even the smallest task fits.
     """
     spec = value.spec
     room = room_of(budget, staged)
@@ -138,13 +131,13 @@ def cut(
     block = tuple(max(-(-b // c) if b >= n else b // c, 1) * c for b, c, n in pairs)
     chosen = measured(value, chunks, block, pieces)
     if chosen.working_set > room:
-        what = f"one element needs {bytes_text(chosen.working_set)} of memory ({_why_so_much(value)})"
-        raise _too_little(what, budget, room, budget_for(chosen.working_set, staged))
+        what = f"one element needs {bytes_text(chosen.working_set)} of memory"
+        raise too_little(what, budget, room, budget_for(chosen.working_set, staged))
     return chosen
 
 
-def _too_little(what: str, budget: int, room: int, enough: str) -> PlanError:
-    """The error where not even the smallest task fits: `what` needs more."""
+def too_little(what: str, budget: int, room: int, enough: str) -> PlanError:
+    """The error where `what` needs more than the `room` of a budget, and the budget `enough`."""
     message = f"{what}; the budget of {bytes_text(budget)} leaves {bytes_text(room)} for computing"
     return PlanError(message, hint=f'Give it more: `memory="{enough}"`.', code=Code.BUDGET)
 
@@ -161,10 +154,9 @@ def measured(value: Node, chunks: Shape, block: Shape, pieces: Sequence[Shape] =
 
 
 def finer(value: Node, known: Cut, share: int) -> Cut:
-    """The same output in smaller tasks, for a destination that is not stored in chunks.
+    """The same output in tasks of `share` bytes, or little more than the smallest that reads whole chunks.
 
-    A task holds at most `share` bytes, or else not many more than the smallest one does that reads whole
-    chunks. All tasks together read no more than they did.
+    For destinations that are not stored in chunks. All tasks together read no more than they did.
     """
     if known.working_set <= share:
         return known
@@ -178,10 +170,9 @@ def finer(value: Node, known: Cut, share: int) -> Cut:
 
 
 def piece_of(node: Apply, room: int, budget: int) -> Shape:
-    """The shape of what a thread evaluates at once of the input of a stream: whole blocks of it.
+    """The shape of what a thread evaluates at once of a stream's input: whole blocks, and chunks if they fit.
 
-    They are whole chunks of the sources too, where `room` bytes are enough for these. Raises PlanError where
-    they are not enough for one block; `budget` is for the message.
+    Raises PlanError where `room` bytes are not enough for one block; `budget` is for the message.
     """
     [child] = node.inputs
     shape = child.spec.shape
@@ -196,7 +187,7 @@ def piece_of(node: Apply, room: int, budget: int) -> Shape:
     needed = held(_first_block(shape, piece))
     if needed > room:
         what = f"`{node.function.called()}` needs {bytes_text(needed)} of memory for a block of {child.spec}"
-        raise _too_little(what, budget, room, budget_for(needed))
+        raise too_little(what, budget, room, budget_for(needed))
     return piece
 
 
@@ -207,17 +198,6 @@ def _piece_bytes(node: Apply, region: Region) -> int:
     return working_set(child, region) + seeing_bytes(spec.shape, spec.dtype.itemsize) + node.function.scratch
 
 
-def _why_so_much(value: Node) -> str:
-    if any(part.function.full_copies > 0 for part in inputs_first([value])):
-        return "a part of it is computed as a whole"
-    reads = list(needed(value, Region.whole((1,) * value.spec.ndim)))
-    if any(region.size == read.spec.size > 1 for read, region in reads):
-        return "all of what it reads is needed at once"
-    if any(decoded_bytes(read, region) > READ_SPAN // 2 for read, region in reads):
-        return "the chunks of its sources are that large"
-    return "reading a file takes that much"
-
-
 def budget_for(room: int, staged: bool = False) -> str:
     """The smallest budget that leaves `room` bytes for computing, as callers write it: `512MiB`."""
     least = 2 * room if staged else min(room + WRITE_BUFFER, 2 * room)
@@ -225,10 +205,9 @@ def budget_for(room: int, staged: bool = False) -> str:
 
 
 def side_by_side(values: Sequence[Node], budget: int) -> Shape:
-    """The shape of the regions in which values of one shape are evaluated at the same time.
+    """The shape of the regions, of `budget` bytes, in which values of one shape are evaluated together.
 
-    They need no more than `budget` bytes, or, where not even single elements fit into it, a quarter more than
-    these: then chunks that are larger than the budget are decoded a few times, and not once for each element.
+    Where single elements need more, a quarter more than these, so that chunks are decoded a few times only.
     """
     shape = values[0].spec.shape
     if _held(values, Region.whole(shape)) <= budget:
@@ -271,8 +250,7 @@ def _shrink(
 ) -> Shape:
     """Halve the block, in whole periods, until `share` bytes are enough for it, of all values of one shape.
 
-    Each time, halve it along the axis for which all blocks together read least. `held`: the bytes that are
-    needed for the first block, by default those of tasks that write it.
+    Each time, along the axis for which all blocks read least. `held`: bytes needed for the first block.
     """
     shape = values[0].spec.shape
     held = held or partial(_held, values)
@@ -298,10 +276,8 @@ def _reading(value: Node, shape: Shape, block: Shape) -> int:
 def source_grid(node: Node) -> Shape:
     """Chunk grid of the sources along an output's axes: the period after which it reads other chunks.
 
-    It is found by looking at what one step along the axis changes. Where the step moves what is needed along
-    one axis of an input, one for one, forwards or backwards, the period is that of the input's axis. Where it
-    leads to another input, the period is 1. Any other function, such as a reshape, has one period over the
-    whole axis.
+    Where one step along the axis moves what is needed along one axis of an input, one for one, the period is
+    that axis's; where it leads to another input, 1; otherwise, as for reshapes, the whole axis.
     """
     return tuple(_period(node, axis) for axis in range(node.spec.ndim))
 

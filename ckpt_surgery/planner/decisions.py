@@ -1,9 +1,7 @@
-"""Decides what becomes of every leaf, from a recipe and the listings of the sources.
+"""Decides what becomes of every leaf, from a recipe and the listings of the sources; reads no values.
 
 Each pass turns the tree of the first source into the next one: rules claim leaves and make new ones, and a
-policy decides about the leaves that no rule claims. The last pass makes the target's structure. The value of
-an entry is a node, so nothing is read. The problems of a pass are raised together at its end, because later
-passes would only repeat them.
+policy decides about the rest. The problems of a pass are raised together, as later passes would repeat them.
 """
 
 from collections import Counter
@@ -56,10 +54,8 @@ def decide(
 ) -> Decisions:
     """Run all passes over the leaves of the sources, listed by source name; the first source is transformed.
 
-    `on_pass` is called after each pass that has no problem.
-
-    Raises PlanError with every problem of the first pass that has one, for hooks that are not allowed, and if
-    no leaf is left.
+    `on_pass` is called after each pass that has no problem. Raises PlanError with every problem of the first
+    pass that has one, for hooks that are not allowed, and if no leaf is left.
     """
     if loaded.recipe.hooks is not None and loaded.hooks is None:  # a recipe is data, and hooks are a program
         message = f"the recipe has hooks: Python code, in {loaded.recipe.hooks} beside it"
@@ -104,10 +100,7 @@ def decide(
 
 
 def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop], ran: object) -> Iterator[Problem]:
-    """Rules and policies that have dropped all the leaves, each at its place.
-
-    `ran`: false where no pass has run over leaves; then it is the condition of each pass.
-    """
+    """What dropped all the leaves, each at its place; `ran`: false where no pass has run over leaves."""
     if loaded.recipe.unmatched == "drop" and not ran:
         why = "this condition is false, so no pass runs, and `unmatched: drop` takes all"
         for index, _ in enumerate(loaded.recipe.passes):
@@ -142,14 +135,10 @@ def _applies(
         raise PlanError(*(replace(p, place=place) for p in error.problems)) from None
 
 
-# --- one pass ---------------------------------------------------------------------------------------------
-
-
 def run_pass(run: PassRun, target: Target | None, last: bool) -> None:
     """Carry out a pass. Its outcome is in `run`, and its problems in those of `run`.
 
-    `target`: the structure that the result must have, or None before the last pass. `last`: whether no other
-    pass follows that could use what is left of the other sources.
+    `target`: the structure of the result, None before the last pass. `last`: whether no other pass follows.
     """
     run.rules = rules_of(run, target)
     _check_mirrors(run)
@@ -167,7 +156,8 @@ def run_pass(run: PassRun, target: Target | None, last: bool) -> None:
     try:
         check_leaves(len(outputs) + len(kept), "the pass gives")
     except SurgeryError as error:
-        run.problems.general(replace(error.problems[0], place=run.problems.unmatched_place()))
+        place = run.problems.loaded.place(run.problems.own("unmatched"))
+        run.problems.general(replace(error.problems[0], place=place))
         run.problems.raise_all()
     if last:
         _refuse_objects(run, [*(entry for _, entry in outputs), *kept])
@@ -221,8 +211,7 @@ def _check_mirrors(run: PassRun) -> None:
 def _kept(run: PassRun, last: bool, outputs: Iterable[Entry]) -> tuple[list[Entry], Set[str]]:
     """Apply the policy to the leaves that no rule claims: those that are kept, and keys that it refuses.
 
-    `outputs`: the entries that rules have made. Under `unmatched: error` a leaf that these neither use nor
-    look up is a problem.
+    Under `unmatched: error`, these are leaves that `outputs`, which rules have made, neither use nor look up.
     """
     kept: list[Entry] = []
     loose: list[str] = []
@@ -246,7 +235,8 @@ def _kept(run: PassRun, last: bool, outputs: Iterable[Entry]) -> tuple[list[Entr
     if loose:
         message = f"`unmatched: error`, and no rule claims {few_keys(loose)} ({len(loose)} in all)"
         hint = "Add a rule for them, or `drop: true` to remove them."
-        run.problems.general(Problem(message, run.problems.unmatched_place(), hint, Code.UNCLAIMED))
+        place = run.problems.loaded.place(run.problems.own("unmatched"))
+        run.problems.general(Problem(message, place, hint, Code.UNCLAIMED))
     return kept, frozenset(loose)
 
 
@@ -311,15 +301,11 @@ def _making(rule: RuleRun | None, entry: Entry, run: PassRun) -> str:
 
 
 def _note_subtrees(problems: Problems, placeholders: frozenset[str], entries: Iterable[Entry]) -> None:
-    """Note placeholders under whose key leaves lie: `...` stands for a leaf.
-
-    `entries`: those that the source has and that rules make, as far as no rule drops them.
-    """
+    """Note placeholders with leaves below their key: `...` stands for a leaf."""
     inner: dict[str, list[str]] = {}
     for key in (entry.key for entry in entries) if placeholders else ():
-        for container in placeholders.intersection(
-            SEPARATOR.join(key.names[:i]) for i in range(len(key.names))
-        ):
+        above = {SEPARATOR.join(key.names[:i]) for i in range(len(key.names))}
+        for container in placeholders & above:
             inner.setdefault(container, []).append(key.printed)
     for container, keys in inner.items():
         lie = "1 leaf lies" if len(keys) == 1 else f"{len(keys):,} leaves lie"
@@ -328,14 +314,8 @@ def _note_subtrees(problems: Problems, placeholders: frozenset[str], entries: It
         problems.general(Problem(message, None, hint, Code.TARGET_MISFIT))
 
 
-# --- keys that are missing because of a rule that failed, whose problem is told -----------------------------
-
-
 def awaited_keys(run: PassRun, refused: Set[str]) -> Callable[[str], bool]:
-    """A function of a key that is missing: whether a rule that failed may have been meant to give it.
-
-    `refused`: keys of leaves that are not kept because `unmatched: error` refuses them.
-    """
+    """Whether a rule that failed, or `refused` leaves, may have been meant to give a key that is missing."""
     matches: list[Callable[[str], object]] = []
     for rule in (run.rules[index] for index in sorted(run.problems.failed_rules)):
         to = rule.rule.to or rule.rule.add

@@ -1,14 +1,12 @@
-"""A plan's file: what `plan --out` saves, and `apply` carries out.
+"""A plan's file: the JSON document of `plan` with one more member, `saved`, which `apply` carries out.
 
-It is the JSON document of `plan`, for people and other programs, with one more member, `saved`: the request
-with all that it depends on. `apply` plans it again over the same files, and refuses another plan.
-
-`saved.looks` is for showing the plan where no source is at hand. It has the distinct looks of leaves, and for
-each entry of `leaves` and of `dropped` the number of its look. A look is `[description, descriptions of its
-sources, rule, effects, how, served]`; sources that are all alike have one description. A description is
-`[kind, shape, dtype, PRNG or kind of empty node]`; a rule is `[path, line, name]`.
+`saved.looks` is for showing the plan where no source is at hand: the distinct looks of leaves, and the number
+of its look for each of `leaves` and `dropped`. A look is `[description, descriptions of its sources, rule,
+effects, how, served]`, a description `[kind, shape, dtype, PRNG or kind of empty node]`, a rule `[path, line,
+name]`. Sources that are all alike have one description.
 """
 
+import contextlib
 import hashlib
 import json
 import math
@@ -149,9 +147,6 @@ Look = tuple[Any, ...]
 AVERAGED, REPLACED = "averaged", "replaced"
 
 
-# --- from a plan to a file --------------------------------------------------------------------------------
-
-
 def plan_file(plan: Plan, saved: SavedPlan) -> bytes:
     """The text of a plan's file, with absolute paths of inputs, the states of their files, and the seal."""
     document = plain(planned_document(plan))
@@ -161,21 +156,24 @@ def plan_file(plan: Plan, saved: SavedPlan) -> bytes:
     document["sources"] = {one.name: msgspec.to_builtins(one) for one in inputs}
     document[SAVED] = msgspec.to_builtins(saved)
     document[SAVED]["sha256"] = seal(document)
-    try:
-        return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
-    except UnicodeEncodeError:  # halves of surrogate pairs, in names of files that are not UTF-8
-        return json.dumps(document, indent=1).encode() + b"\n"
+    text = _encoded(document)
+    with contextlib.suppress(msgspec.DecodeError):  # of halves of surrogate pairs: such a file has one line
+        text = msgspec.json.format(text, indent=1)
+    return text + b"\n"
 
 
 def seal(document: Mapping[str, Any]) -> str:
     """SHA-256, hexadecimal, of a plan's document without the paths of its inputs, which may change."""
     sources = {name: {**source, "path": ""} for name, source in document["sources"].items()}
     rest = {**document, "sources": sources, SAVED: {**document[SAVED], "sha256": ""}}
+    return hashlib.sha256(_encoded(rest, "sorted")).hexdigest()
+
+
+def _encoded(document: Mapping[str, Any], order: Literal["sorted"] | None = None) -> bytes:
     try:
-        text = msgspec.json.encode(rest, order="sorted")
-    except UnicodeEncodeError:  # as in `plan_file`
-        text = json.dumps(rest, sort_keys=True).encode()
-    return hashlib.sha256(text).hexdigest()
+        return msgspec.json.encode(document, order=order)
+    except UnicodeEncodeError:  # halves of surrogate pairs, in names of files that are not UTF-8
+        return json.dumps(document, sort_keys=order is not None).encode()
 
 
 def looks_of(plan: Plan) -> dict[str, Any]:
@@ -218,15 +216,11 @@ def param_json(value: Any) -> Any:
     return value
 
 
-# --- from a file ------------------------------------------------------------------------------------------
-
-
 def read_plan_file(path: PathLike, text: bytes | None = None) -> PlanFile | None:
-    """A saved plan; None where the file is something else (a recipe, most likely).
+    """A saved plan; None where the file, whose `text` may be at hand, is something else, such as a recipe.
 
-    `text`: what is in the file, where that is at hand. Raises UsageError for the report of a plan, for a plan
-    of another version of the tool, for what no `plan --out` wrote, and for a plan that was changed since, but
-    for the paths of its inputs.
+    Raises UsageError for the report of a plan, for a plan of another version of the tool, and for one that
+    was changed, but for the paths of its inputs.
     """
     name = shown(os.fspath(path))
     try:
@@ -263,10 +257,7 @@ def read_plan_file(path: PathLike, text: bytes | None = None) -> PlanFile | None
 
 
 def _check_paths(path: PathLike, file: _WholeFile) -> None:
-    """Refuse inputs without a path, and paths that depend on the working directory, or that no file can have.
-
-    Raises UsageError.
-    """
+    """Refuse inputs without a path, and paths that are relative, or that no file can have."""
     saved = file.saved
     if sorted(saved.inputs) != sorted(file.sources):
         raise not_saved(path, "sources", "not the inputs of the plan")
@@ -282,9 +273,6 @@ def not_saved(path: PathLike, field: str, why: str) -> UsageError:
     """The error to raise for a document that no `plan --out` wrote."""
     message = f"{shown(os.fspath(path))}: not a plan that was saved: {field}: {shown(why)}"
     return UsageError(message, hint="Make the plan again.")
-
-
-# --- showing -----------------------------------------------------------------------------------------------
 
 
 _FUNCTIONS: Mapping[str | None, Function] = {
@@ -365,5 +353,4 @@ def _dropped(one: Mapping[str, Any], look: Look) -> Dropped:
 
 
 def _ref(rule: Look) -> RuleRef:
-    path, line, name = rule
-    return RuleRef(path, line, name=name)
+    return RuleRef(rule[0], rule[1], name=rule[2])

@@ -14,7 +14,7 @@ from ckpt_surgery.core.folding import Notice
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key, text_of
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, Series, nodes_of, reads
+from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, nodes_of, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.create import Full, InPlaceOf
 from ckpt_surgery.language.expressions.scope import SOURCES, Leaves, Unavailable, described
@@ -182,10 +182,9 @@ def names_of_sources(trees: Mapping[str, Tree]) -> dict[str, Any]:
 def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None = None) -> Entry:
     """The entry for the result of an expression; `model` is the leaf whose sharding it inherits.
 
-    A mere number fills an array of the shape and dtype of `replaced`, the leaf whose value it replaces.
-    Without one it becomes a scalar of dtype int64, float64 or bool, as stock Orbax stores Python's numbers.
-    Raises SurgeryError for a value that is neither an array nor a number, and for a number that the dtype of
-    the leaf does not hold.
+    A mere number fills an array like `replaced`, the leaf whose value it replaces, or becomes a scalar of
+    dtype int64, float64 or bool, as stock Orbax stores Python's numbers. Raises SurgeryError for values that
+    are neither, and for a number that the dtype does not hold.
     """
     if isinstance(value, bool | int | float):
         return _number(value, key, replaced if replaced is not None and replaced.kind in HAS_ARRAY else None)
@@ -193,7 +192,7 @@ def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None 
         return Entry(key, replace(value, key=key), Apply(Full((0,), 0, BOOL), ()))  # it has no elements
     if not isinstance(value, Array):
         raise SurgeryError(
-            f"`value` gives {_described(value)}, not an array or a number", code=Code.NOT_AN_ARRAY
+            f"`value` gives {described(value)}, not an array or a number", code=Code.NOT_AN_ARRAY
         )
     node = value.rounded_to_declared()
     if isinstance(node, Read):
@@ -230,20 +229,6 @@ def in_place_of(old: Entry, new: Entry) -> Entry:
     if old.leaf.kind not in HAS_ARRAY or any(reads(new.value)):
         return new
     return replace(new, value=Apply(InPlaceOf(), (new.value, old.value)))
-
-
-def _described(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, str):
-        return f"the string {value!r}"
-    if isinstance(value, Series):
-        return "a list of leaves (`xs`; `stack(xs)`, say, makes one array of it)"
-    if isinstance(value, Sequence):
-        return f"a list of {len(value)} values (take one of them: `[0]`)"
-    if isinstance(value, Leaves):
-        return f"the leaves of `{value.name}` (take one of them: `{value.name}['a/b']`)"
-    return described(value)
 
 
 def key_of(components: Sequence[Component], origin: Key | None, lists: frozenset[tuple[str, ...]]) -> Key:
@@ -286,10 +271,7 @@ PLACEHOLDER = "placeholder"
 
 @frozen()
 class Asked:
-    """Kinds and dtype that a leaf of a target accepts.
-
-    Its shape is that of the target's leaf; without a `spec` there, any.
-    """
+    """Kinds and dtype that a leaf of a target accepts, in the shape of the target's `spec`, or in any."""
 
     kinds: Set[LeafKind]
     """Kinds of leaves that it takes."""

@@ -1,8 +1,4 @@
-"""Limits of a whole plan: bounds on what a short recipe can ask for.
-
-Each is far above what checkpoints have, and is counted before, or while, things are made, so that a recipe
-which asks for too much is refused within the time and the memory of a large plan that is carried out.
-"""
+"""Limits of a whole plan on what a short recipe can ask for, each far above what checkpoints have."""
 
 from collections.abc import Set
 
@@ -12,8 +8,7 @@ from ckpt_surgery.graph.walks import MOST_FUNCTIONS, functions_of, too_many_func
 from ckpt_surgery.language.expressions.regexes import MatchBudget
 
 MOST_LEAVES = 1_000_000
-"""Limit on the leaves of a result, and on what the rules of a pass make: an output for each leaf that a rule
-claims, each combination of its `for` variables and each key of its `to`."""
+"""Limit on the leaves of a result, and on the outputs that the rules of a pass make."""
 MOST_NAME_BYTES = 128 << 20
 """Limit on the bytes of all keys that the rules of a plan make."""
 MOST_COUNTED = 256

@@ -1,15 +1,11 @@
-"""The plan: what every output leaf is, where it comes from, and what it costs to write it.
-
-A plan is made from metadata alone. It is this one value that is printed, reported as JSON by `plan` and
-`--dry-run`, and executed.
-"""
+"""The plan, made from metadata alone: what every output leaf is, where it comes from, and what it costs."""
 
 import enum
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.documents import Document
@@ -27,6 +23,9 @@ from ckpt_surgery.functions.reductions import ListReduction
 from ckpt_surgery.language.loading import ParamValue
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.entries import RuleEffect, RuleRef, changing_rules
+
+if TYPE_CHECKING:
+    from ckpt_surgery.planner.prepared import DestinationOptions
 
 
 class Fate(enum.StrEnum):
@@ -192,20 +191,6 @@ class Replacement:
 
 
 @dataclass(frozen=True)
-class ChosenDestination:
-    """Destination of the result, and its format."""
-
-    path: str
-    """Path or URL as the caller gave it."""
-    format: str
-    """Name of the format."""
-    step: int | None = None
-    """The step that is written below the path; None where it is the checkpoint's own."""
-    item: str | None = None
-    """The item of that step."""
-
-
-@dataclass(frozen=True)
 class Costs:
     """Costs of carrying out a plan, in bytes."""
 
@@ -266,10 +251,13 @@ class Plan(Represented):
     """The items beside those that are read, which the result does not get."""
     replaces: Replacement | None = None
     """Content of the destination; None where nothing is, or no destination was looked at."""
-    destination: ChosenDestination | None = None
+    destination: "DestinationOptions | None" = None
     """Where the result goes; None where that is in memory, or was not said."""
     restorable_by: Mapping[str, str] = field(default_factory=dict)
     """The oldest version of each package that can restore the result; of packages for which it is known."""
+
+    _origin: object = field(default=None, init=False, compare=False)
+    """What it was made of, which is neither copied nor pickled: see `with_origin`."""
 
     def html(self) -> str:
         """The page that the command line writes as a report: HTML with every leaf, which needs no network.
@@ -284,23 +272,19 @@ class Plan(Represented):
         return summary
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != _ORIGIN}
-
-
-_ORIGIN = "_origin"
-"""Attribute of a plan that is no field: it is neither compared, nor copied, nor pickled."""
+        return {name: value for name, value in vars(self).items() if name != "_origin"}
 
 
 def with_origin(plan: Plan, origin: object) -> Plan:
     """An equal plan that remembers what it was made of, by which it can be carried out."""
     remembering = replace(plan)
-    vars(remembering)[_ORIGIN] = origin
+    vars(remembering)["_origin"] = origin
     return remembering
 
 
 def origin_of(plan: Plan) -> object:
     """Inputs of a plan; None if it does not remember them."""
-    return vars(plan).get(_ORIGIN)
+    return plan._origin
 
 
 @contextmanager

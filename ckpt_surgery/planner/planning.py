@@ -23,12 +23,11 @@ from ckpt_surgery.planner import outputs
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.planner.decisions import OnPass, decide
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry, Listings, RuleRef, deciding_rule, naming_rule
-from ckpt_surgery.planner.mistakes import left_slots, mistaken_dots
+from ckpt_surgery.planner.mistakes import left_slots, mistaken_dots, unused_elements
+from ckpt_surgery.planner.outputs import Destination, transfers
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.problems import MANY, problems_of
 from ckpt_surgery.planner.target import TARGET, Target
-from ckpt_surgery.planner.transfers import Destination, transfers
-from ckpt_surgery.planner.unused import unused_elements
 
 
 def make_plan(
@@ -42,10 +41,9 @@ def make_plan(
     workers: int,
     on_pass: OnPass | None = None,
 ) -> Plan:
-    """The plan of a recipe over the leaves of the sources, listed by source name.
+    """The plan of a recipe over the leaves of the sources, within `memory` bytes; `on_pass`: see `decide`.
 
-    `memory`: budget in bytes. `on_pass`: see `decide`. Raises PlanError with all problems of the first stage
-    that finds some.
+    Raises PlanError with all problems of the first stage that finds some.
     """
     decisions = outputs.without_empty(decide(loaded, listings, target, on_pass), destination)
     if target is None:
@@ -99,13 +97,12 @@ def _check_values(entries: Sequence[Entry], loaded: LoadedRecipe) -> None:
 
 
 def ambiguous(steps: Sequence[Step], loaded: LoadedRecipe) -> list[Problem]:
-    """A problem for each key that would be both a leaf and a container, which no format can store.
-
-    It points at a rule that made one of the two, if there is one.
-    """
-    pairs = outputs.leaves_that_contain([step.leaf.key.text for step in steps])
+    """A problem for each key that is both leaf and container, at a rule that made one of the two."""
+    both = {step.leaf.key.text for step in steps} & outputs.containers(step.leaf.key.text for step in steps)
+    outers = [step for step in steps if step.leaf.key.text in both] if both else []
     problems = []
-    for outer, inner in ((steps[i], steps[j]) for i, j in pairs[:MANY]):
+    for outer in outers[:MANY]:
+        inner = next(step for step in steps if step.leaf.key.text.startswith(f"{outer.leaf.key.text}/"))
         keys = [f"`{shown(step.leaf.key.printed)}`" for step in (outer, inner)]
         rules = [naming_rule(step.effects) or step.rule for step in (outer, inner)]
         who = [f"by {rule}" if rule else step.fate for rule, step in zip(rules, (outer, inner), strict=True)]
@@ -113,8 +110,8 @@ def ambiguous(steps: Sequence[Step], loaded: LoadedRecipe) -> list[Problem]:
         rule = rules[1] or rules[0]
         hint = "No checkpoint has both: rename one of them, or drop it."
         problems.append(Problem(message, _place(loaded, rule), hint, Code.LEAF_AND_CONTAINER))
-    if len(pairs) > MANY:
-        more = f"{len(pairs) - MANY} more keys would be both a leaf and a container"
+    if len(outers) > MANY:
+        more = f"{len(outers) - MANY} more keys would be both a leaf and a container"
         problems.append(Problem(more, code=Code.LEAF_AND_CONTAINER))
     return problems
 
@@ -127,9 +124,7 @@ def _at_their_rules(
 ) -> list[Problem]:
     """The problems of what a format cannot store, each at the rule to blame.
 
-    That is the rule that made the key, or a leaf in the container, that the sentence names first. If no rule
-    made one, it is the rule that took one away and so left a gap in a list, for example. Keys that differ in
-    indices only share one problem.
+    It made the key, or a leaf in the container, that the sentence names first, or took one away.
     """
     named = [(step, naming_rule(step.effects)) for step in steps]
     made = [(step.leaf.key.names, rule) for step, rule in named]
@@ -173,10 +168,7 @@ def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool, serve
 
 
 def fate_and_sources(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
-    """Fate of a leaf between its source and the output, and (source, key) of every leaf that it reads.
-
-    A value that is a plain read is unchanged.
-    """
+    """Fate of a leaf between its source and the output, and (source, key) of every leaf that it reads."""
     if isinstance(value, Read):
         read = (value.source, value.leaf.key.text)
         same = value.leaf.key.names == key.names
@@ -218,10 +210,7 @@ def _cut_all(
 
 
 def _dropped(decisions: Decisions, listings: Listings, target: Target | None) -> Iterator[Dropped]:
-    """Source leaves that feed no output, with the first decision against each.
-
-    After them come those `...` of the target for which the source has no leaf.
-    """
+    """Source leaves that feed no output, why, and those `...` of the target for which there is no leaf."""
     seen: set[int] = set()
     used = {id(r.leaf) for entry in decisions.outputs for r in reads(entry.value, seen)}
     reasons: dict[int, Drop] = {}
@@ -242,10 +231,9 @@ def _dropped(decisions: Decisions, listings: Listings, target: Target | None) ->
 
 
 def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int, linkable: Sequence[bool]) -> Costs:
-    """The costs of all steps, within a budget of `memory` bytes.
+    """The costs of all steps, within a budget of `memory` bytes. `dead`: unused bytes in linked files.
 
-    `dead`: bytes in linked files that no output uses. `linkable`: for each step, whether its stored bytes
-    could be linked if nothing rewrites the sources in place.
+    `linkable`: whether each step's bytes could be linked if nothing rewrites the sources in place.
     """
     cuts = [step.cut for step in steps if step.cut is not None]
     sizes: dict[Transfer, int] = defaultdict(int)

@@ -104,10 +104,7 @@ def combinations_of(ranges: Ranges) -> Iterator[dict[str, Any]]:
 
 
 class PassRun:
-    """One pass while it runs, and afterwards how it decided.
-
-    Its own decisions and those of its rules end up here: what is dropped, and the tree after the pass.
-    """
+    """One pass while it runs; what it and its rules decide ends up here."""
 
     def __init__(
         self,
@@ -119,11 +116,9 @@ class PassRun:
         decided_ids: Set[int] = frozenset(),
         keeps_outputs: bool = False,
     ):
-        """Prepare the names that expressions see.
+        """`trees`: entries by source; the pass transforms the first. `target`: what that name stands for.
 
-        `trees`: the entries of each source, by source name; the pass transforms the first tree. `target`:
-        what the name `target` stands for. `limits`: what the passes before have made. `decided_ids`: those
-        that the passes before have left. `keeps_outputs`: whether to record what outputs are made of.
+        `decided_ids`: those of earlier passes. `keeps_outputs`: whether to record what outputs are made of.
         """
         self.pass_ = pass_
         self.trees = trees
@@ -187,10 +182,7 @@ class PassRun:
 
 
 class RuleRun:
-    """One rule of a pass that runs.
-
-    A method that returns FAILED has noted a problem of the rule.
-    """
+    """One rule of a pass that runs. A method that returns FAILED has noted a problem of the rule."""
 
     def __init__(self, pass_run: PassRun, index: int):
         """`index`: the number of the rule in its pass."""
@@ -242,10 +234,7 @@ class RuleRun:
         return self.bounded(field, None, self.pass_run.limits.matching.fullmatch, pattern, text)
 
     def names_at(self, match: regex.Match[str], key: str) -> dict[str, Any]:
-        """Names that expressions see at a matched key: named groups, `g` for all groups, and `key`.
-
-        A group that did not take part in the match is `''`.
-        """
+        """Names at a matched key: groups (`''` where one took no part), `g` for all groups, and `key`."""
         groups = {name: text or "" for name, text in match.groupdict().items()}
         return {**self.pass_run.names, **groups, "g": Groups(match), "key": key}
 
@@ -303,10 +292,9 @@ class RuleRun:
     def compute_output(
         self, field: Field, output: RuleOutput, text: str, claimed: Sequence[Entry], old: Leaf | None = None
     ) -> "Entry | Failed":
-        """Evaluate the `value` of an output and make its leaf.
+        """Evaluate the `value` of an output and make its leaf. `text`: the key that a problem names.
 
-        `text`: the key that a problem names. `claimed`: the entries that it is made of; it inherits metadata
-        of the first. `old`: the leaf whose shape and dtype a mere number takes.
+        `claimed`: the entries that it is made of. `old`: the leaf whose shape and dtype a mere number takes.
         """
         run, expression, key, names = self.pass_run, output.value, output.key, output.names
         model = claimed[0].leaf if claimed else None

@@ -1,7 +1,4 @@
-"""Trace one leaf through the passes: the rules that made it, and those that could have claimed it.
-
-The passes that were run have kept what each of their outputs is made of, because they were watched.
-"""
+"""Trace one leaf through the passes: the rules that made it, and those that could have claimed it."""
 
 import enum
 from collections import defaultdict
@@ -93,9 +90,6 @@ class Attempt:
     __repr__ = brief
 
 
-# --- from a leaf of the result back to the sources ----------------------------------------------------------
-
-
 def stages(runs: Sequence[PassRun], key: str) -> list[Stage]:
     """The rules that made a leaf of the result, from the first pass to the last."""
     wanted = [key]
@@ -161,9 +155,6 @@ def _groups(match: regex.Match[str]) -> dict[str, str]:
 def _variables(rule: RuleRun, names: Names) -> dict[str, str]:
     values = {name: names[name] for name in rule.rule.for_ or ()}
     return {name: str(v) if isinstance(v, str | int | float) else described(v) for name, v in values.items()}
-
-
-# --- rules that a leaf of a source met ----------------------------------------------------------------------
 
 
 def attempts(runs: Sequence[PassRun], source: str, leaf: Leaf) -> list[Attempt]:

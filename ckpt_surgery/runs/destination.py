@@ -1,17 +1,18 @@
 """The destination of a run: check it before and after planning, and open the sink that writes there.
 
-A run that writes one item of a step never removes another.
+Only one checkpoint of a known format, or an empty directory, is replaced.
 """
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import DestinationError, UsageError
-from ckpt_surgery.core.protocols import Sink
-from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError, in_one_line
+from ckpt_surgery.core.protocols import Sink, Source
+from ckpt_surgery.core.text import few, number_of, shown
 from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.life import Staging
@@ -26,21 +27,15 @@ from ckpt_surgery.formats.shared.orbax_layout import committed, is_checkpoint, i
 from ckpt_surgery.inputs.opening import on_disk
 from ckpt_surgery.inputs.preparing import sink_options
 from ckpt_surgery.inputs.request import Request
-from ckpt_surgery.planner.identity import identity_of
-from ckpt_surgery.planner.options import DEFAULT_ITEM, DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Replacement
-from ckpt_surgery.runs.replacing import MOST_NAMES, REMOVE, check_replaceable, check_step_is_new
+from ckpt_surgery.planner.prepared import DEFAULT_ITEM, DestinationOptions, Prepared, identity_of
 from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.listing import (
-    directory_names,
-    is_directory,
-    names_below,
-    real_path,
-    walk,
-)
+from ckpt_surgery.storage.listing import directory_names, is_directory, is_file, names_below, real_path, walk
 from ckpt_surgery.storage.reading import stat_file
+from ckpt_surgery.storage.record_files import RECORD_NAME
 from ckpt_surgery.storage.store import store_of
+from ckpt_surgery.verification.record import Malformed, load_record
 
 
 @dataclass(frozen=True)
@@ -74,10 +69,7 @@ class Publication:
 
 
 def place_of(request: Request) -> Publication:
-    """Place at which a request's result is published: its destination, or the directory of the step there.
-
-    Raises UsageError if no destination is given.
-    """
+    """Where a request's result is published, perhaps as a step. Raises UsageError without a destination."""
     if request.dst is None:
         raise UsageError("no destination is given", hint="Name the directory or file to write.")
     path, step, item = request.dst, request.dst_step, request.dst_item
@@ -88,9 +80,8 @@ def place_of(request: Request) -> Publication:
 def check_before(where: Publication, request: Request, overwrite: bool) -> Replacement | None:
     """Refuse a destination that is an input, exists, or is locked; returns the part of it to replace.
 
-    Comes before planning. Raises UsageError if the destination is an input or lies in one, DestinationError
-    if it exists (with `overwrite`: if it is anything but one whole checkpoint or an empty directory) or is
-    locked, StorageError if there is no permission.
+    Comes before planning. Raises UsageError if it is an input or lies in one, DestinationError if it exists
+    and is not to be replaced (see `replacement`) or is locked, StorageError if there is no permission.
     """
     if where.is_url:
         checks.check_apart(request.inputs, where.place)
@@ -111,21 +102,15 @@ def check_after(
 ) -> Prepared:
     """Refuse a destination that lacks space or would lose items; returns the plan with its replacement.
 
-    `replaces` is what `check_before` returned.
-
-    Raises UsageError if the destination is a file of a source, DestinationError if items would be lost,
-    StorageError if there is no space.
+    Raises UsageError if it is a file of a source, DestinationError if items would be lost, StorageError.
     """
     written = prepared.destination.item or DEFAULT_ITEM
     items = () if replaces is None or replaces.one_item else replaces.items
     lost = [name for name in items if not where.of_items or name != written]
     if lost and (where.of_items or len(items) > 1):
-        raise DestinationError(
-            f"{shown(where.place)}: has items that this run does not write ({few(lost, MOST_NAMES)}); it is "
-            "not replaced",
-            hint="Write one item of it, `dst_item=NAME`, which leaves the others as they are; or remove what "
-            "nobody needs yourself.",
-        )
+        what = f"has items that this run does not write ({few(lost, MOST_NAMES)}); it is not replaced"
+        hint = "Write one item of it, `dst_item=NAME`, or remove what nobody needs yourself."
+        raise DestinationError(f"{shown(where.place)}: {what}", hint=hint)
     # A destination that does not exist yet can only be a missing file of a source, beside its other files.
     sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
     checks.check_files((file for source in sources for file in source.files()), where.at)
@@ -136,10 +121,7 @@ def check_after(
 
 
 def open_sink(prepared: Prepared, where: Publication, directory: str, record_bytes: int = 0) -> Sink:
-    """Open the sink that writes a plan's outputs into a directory, to be published at `where`.
-
-    `record_bytes`: room for the record, if the format reserves some.
-    """
+    """Open the sink that writes into a directory, with room for `record_bytes` of a record."""
     options, replaces = prepared.destination, prepared.plan.replaces
     given = replace(
         sink_options(options, prepared.plan.metadata, list(prepared.sources.values())),
@@ -152,10 +134,7 @@ def open_sink(prepared: Prepared, where: Publication, directory: str, record_byt
 
 
 def stage_for(prepared: Prepared, where: Publication) -> Staging:
-    """Make the stage in which a result is written until it is published.
-
-    Formats that do not write to stores themselves are written to a local directory, and uploaded.
-    """
+    """Make the stage in which a result is written, locally where the format cannot write to stores."""
     options, identity, replaces = prepared.destination, identity_of(prepared), prepared.plan.replaces
     form, one_file = formats.format_named(options.format), is_one_file(options)
     if not where.is_url:
@@ -171,9 +150,6 @@ def stage_for(prepared: Prepared, where: Publication) -> Staging:
 def is_one_file(options: DestinationOptions) -> bool:
     """True if the result is one file rather than a directory."""
     return formats.format_named(options.format).is_file(options.name)
-
-
-# --- what is there ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -215,14 +191,10 @@ def _there(path: Path) -> str | None:
     return None if occupant is None else real_path(os.fspath(occupant))
 
 
-# --- what is replaced -------------------------------------------------------------------------------------
-
-
 def replacement(where: Publication, overwrite: bool) -> Replacement | None:
-    """Describe the part of a destination that a run replaces; None if nothing is there.
+    """Describe the part of a destination that a run replaces; None if nothing is there. Reads metadata only.
 
-    Raises DestinationError if it is not replaced: without `overwrite`, an item of the name that is
-    written; with it, anything but one whole checkpoint or an empty directory. Reads metadata only.
+    Raises DestinationError for an item without `overwrite`, and with it for all but one whole checkpoint.
     """
     there = _occupant(where)
     if there is None:
@@ -275,9 +247,6 @@ def _size(path: str) -> int:
     return sum(os.lstat(os.path.join(path, name)).st_size for name in names_below(path))
 
 
-# --- items ------------------------------------------------------------------------------------------------
-
-
 def items_of(directory: str) -> tuple[str, ...] | None:
     """Names of all items of a step, with arrays or without; None for other paths."""
     if not is_directory(directory) or is_item(directory) or not is_checkpoint(directory):
@@ -303,3 +272,105 @@ def _no_item_named(where: Publication, items: Sequence[str]) -> DestinationError
         hint="Write one item into it, which leaves the others as they are: `dst_item=NAME`. If its only "
         "item is the one that is written, replace it: `overwrite=True`.",
     )
+
+
+MOST_NAMES = 5
+"""Limit on the files, items or steps that a message names."""
+REMOVE = "Remove it yourself if nobody needs it, or choose another destination."
+"""Hint for a destination that `overwrite` does not replace."""
+
+
+def check_replaceable(path: str, ignored: Collection[str] = ()) -> None:
+    """Refuse anything but one whole checkpoint without other files; `path` is real, or a URL.
+
+    `ignored`: relative names that do not count. Reads metadata only. Raises DestinationError.
+    """
+    try:
+        if is_directory(path):
+            _check_no_steps(path)
+        elif not is_file(path):
+            raise UsageError(f"{shown(path)} is neither a file nor a directory")
+        sources = list(_opened(path))
+        for source in sources:
+            source.leaves()
+        if is_directory(path):
+            _check_nothing_else(path, sources[0], ignored)
+        elif others := [name for name in opening.own_files(sources[0]) if name != path]:
+            what = f"belongs to a checkpoint of several files ({few(others, MOST_NAMES)})"
+            raise _only_a_part(path, what)
+        _check_no_part(path)
+    except (SourceError, UsageError) as error:
+        reason = in_one_line(error)
+        where = "" if reason.startswith(shown(path)) else f"{shown(path)}: "
+        raise DestinationError(f"{where}{reason}; it is not replaced", hint=REMOVE) from error
+
+
+def check_step_is_new(directory: str, step: int) -> None:
+    """Refuse a step beside another of its number, such as `step_00000010`. Raises DestinationError."""
+    same = [name for name, number in steps_in(real_path(directory)).items() if number == step]
+    others = [name for name in same if name != str(step)]
+    if others:
+        problem = f"{shown(directory)}: has the step {step} already, in {few(others)}"
+        raise DestinationError(problem, hint="Choose another step, or move that directory away.")
+
+
+def _check_no_steps(directory: str) -> None:
+    steps = [] if is_checkpoint(directory) else sorted(steps_in(directory).items(), key=lambda item: item[1])
+    if steps:
+        name, number = steps[-1]
+        latest = f"`dst_step={number}`" if name == str(number) else shown(os.path.join(directory, name))
+        held = f"{number_of(len(steps), 'step')} ({few([name for name, _ in steps], MOST_NAMES)})"
+        problem = f"{shown(directory)}: holds {held}; a directory of steps is not replaced"
+        raise DestinationError(problem, hint=f"Replace one of them: {latest}; or choose another destination.")
+
+
+def _opened(path: str) -> Iterator[Source]:
+    """Open the checkpoint at a path: several sources for a step with several items of arrays."""
+    format = opening.detect_format(path)
+    items: list[str | None] = [None]
+    if is_directory(path) and not is_item(path):
+        names = directory_names(path).directories
+        items = [name for name in names if is_item(os.path.join(path, name))]
+    for item in items if len(items) > 1 else [None]:
+        yield opening.open_source(path, format.name, item=item)
+
+
+def _check_nothing_else(directory: str, source: Source, ignored: Collection[str]) -> None:
+    """Refuse a directory with files besides those of its checkpoint. Raises DestinationError."""
+    names = [name for name in sorted(names_below(directory)) if name not in ignored]
+    others = [name for name in opening.foreign_files(source, directory, names) if not _is_record(name, names)]
+    if others:
+        with contextlib.suppress(Malformed):
+            record = load_record(source)
+            copied = () if record is None else [file.name for file in record.companions]
+            others = [name for name in others if name not in copied]
+    if others:
+        raise DestinationError(
+            f"{shown(directory)}: holds {number_of(len(others), 'file')} besides its {source.format} "
+            f"checkpoint ({few(others, MOST_NAMES)}); it is not replaced",
+            hint="Move what you need elsewhere, or name the checkpoint itself.",
+        )
+
+
+def _is_record(name: str, names: Sequence[str]) -> bool:
+    """True if a file is a run's record, in a checkpoint's directory or beside a checkpoint of one file."""
+    if os.path.basename(name) in (RECORD_NAME, f"{RECORD_NAME}.tmp"):
+        return True
+    return name.endswith(f".{RECORD_NAME}") and name.removesuffix(f".{RECORD_NAME}") in names
+
+
+def _check_no_part(path: str) -> None:
+    """Refuse a part of a larger checkpoint, such as a shard or an array. Raises DestinationError."""
+    around = os.path.dirname(path)
+    try:
+        files = opening.own_files(opening.open_source(around))
+    except (SourceError, UsageError):
+        return  # no checkpoint, or several that are independent of each other
+    inside = [file == path or file.startswith(path + os.sep) for file in files]
+    if any(inside) and not all(inside):
+        raise _only_a_part(path, f"is a part of the checkpoint {shown(around)}")
+
+
+def _only_a_part(path: str, what: str) -> DestinationError:
+    hint = "Choose another destination."
+    return DestinationError(f"{shown(path)}: {what}; it is not replaced alone", hint=hint)

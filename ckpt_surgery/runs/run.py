@@ -20,8 +20,8 @@ from ckpt_surgery.inputs.opening import check_unchanged, with_samples
 from ckpt_surgery.inputs.options import ConvertOptions, PlanOptions
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request
-from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
+from ckpt_surgery.planner.prepared import Prepared
 from ckpt_surgery.report.plan_texts import plan_summary, totals_text
 from ckpt_surgery.report.results import OverflowedLeaf
 from ckpt_surgery.report.verification import MODES, NOT_VERIFIED, VerifiedRun, Verify
@@ -74,16 +74,10 @@ class RunOptions:
 
 
 def run_options(given: RunArguments, progress: Report | None) -> RunOptions:
-    """Pick the options of a run from keyword arguments. `progress`: the reporter that `given` asks for.
-
-    Raises UsageError for an unknown `verify`.
-    """
+    """Pick the options of a run from keyword arguments. Raises UsageError for an unknown `verify`."""
     chosen = {name: value for name, value in given.items() if name in RunArguments.__annotations__}
     verify = one_of("verify", given.get("verify", Verify.FAST), MODES)
     return RunOptions(**{**chosen, "progress": progress, "verify": verify})  # type: ignore[arg-type]
-
-
-# --- the result ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,8 +122,8 @@ def overflow_notices(leaves: Iterable[OverflowedLeaf]) -> tuple[str, ...]:
     total = sum(leaf.count for leaf in leaves)
     named = ", ".join(f"{leaf.count:,} in `{shown(leaf.key)}`" for leaf in leaves[:FEW])
     more = f", and others in {len(leaves) - FEW:,} more leaves" if len(leaves) > FEW else ""
-    are = f"{number_of(total, 'element')} {'is' if total == 1 else 'are'} not finite"
-    return (f"{are}, made of finite ones as the recipe permits: {named}{more}",) if leaves else ()
+    made = f"not finite, though made of finite ones, as the recipe permits: {number_of(total, 'element')}"
+    return (f"{made}, {named}{more}",) if leaves else ()
 
 
 def copy_notices(files: Sequence[AdoptedFile]) -> tuple[str, ...]:
@@ -139,8 +133,7 @@ def copy_notices(files: Sequence[AdoptedFile]) -> tuple[str, ...]:
         if file.how is LinkMode.COPY:
             sizes.setdefault(file.reason, []).append(file.size)
     return tuple(
-        f"{number_of(len(of), 'file')} ({bytes_text(sum(of))}) could not be linked and "
-        f"{'was' if len(of) == 1 else 'were'} copied: {reason}"
+        f"copied because no link was possible: {number_of(len(of), 'file')} ({bytes_text(sum(of))}): {reason}"
         for reason, of in sizes.items()
     )
 
@@ -164,9 +157,6 @@ def plan_as_executed(plan: Plan, files: Sequence[AdoptedFile]) -> Plan:
     linked, written = old.bytes_linked - moved, old.bytes_copied + moved
     costs = replace(old, bytes_linked=linked, bytes_copied=written, bytes_read=read)
     return replace(plan, steps=steps, costs=costs)
-
-
-# --- the run ------------------------------------------------------------------------------------------------
 
 
 def run_here(request: Request, options: RunOptions) -> Result:
@@ -194,9 +184,6 @@ def plan_for_destination(request: Request, where: Publication, overwrite: bool) 
     return destination.check_after(where, replaces, prepare(request), overwrite)
 
 
-# --- its end ------------------------------------------------------------------------------------------------
-
-
 def record_room(prepared: Prepared, shards: Shards | None = None) -> int:
     """Bytes that the sink reserves for the record; 0 if the format reserves none."""
     details = prepared.encoder.details
@@ -220,10 +207,9 @@ class PublishOptions:
 def verify_and_publish(
     prepared: Prepared, sink: Sink, stage: Staging, written: Written, options: PublishOptions
 ) -> Result:
-    """Verify the written checkpoint, then publish it.
+    """Verify the written checkpoint, then publish it; `finish_result` completes the result.
 
-    The caller adds to the result what it alone knows: seconds, destination, notices of the stage. Raises
-    SourceError if a source has changed, VerificationError, DestinationError, StorageError.
+    Raises SourceError if a source has changed, VerificationError, DestinationError, StorageError.
     """
     plan = prepared.plan
     check_unchanged(plan, prepared.sources, "Nothing was published; run again when nothing writes to it.")

@@ -25,15 +25,13 @@ from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.engine.worker import Means, finish_checkpoint, work
 from ckpt_surgery.formats import opening
 from ckpt_surgery.inputs.opening import check_unchanged, with_samples
+from ckpt_surgery.inputs.pinned import document_of, saved_request
 from ckpt_surgery.inputs.preparing import prepare
 from ckpt_surgery.inputs.request import Request, requested
-from ckpt_surgery.inputs.saved_plans import document_of, saved_request
-from ckpt_surgery.planner.identity import digest_of, identity_of
-from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.planner.prepared import Prepared, digest_of, identity_of
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.runs import run
-from ckpt_surgery.runs.destination import Publication, is_one_file, items_of, open_sink, place_of
-from ckpt_surgery.runs.replacing import MOST_NAMES
+from ckpt_surgery.runs.destination import MOST_NAMES, Publication, is_one_file, items_of, open_sink, place_of
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory
 from ckpt_surgery.storage.views import forget
@@ -64,8 +62,7 @@ class Job:
 def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
     """Join the shards of a destination, or start them if there are none.
 
-    Raises UsageError if they are of another plan, or of another number of shards; DestinationError if
-    something is at the destination that is not to be replaced; and what `prepare` raises.
+    Raises UsageError for another plan or count, DestinationError if something is there that is not replaced.
     """
     where = place_of(request)
     parts = parts_of(where)
@@ -81,10 +78,8 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
     prepared = with_samples(run.plan_for_destination(request, where, overwrite))
     if where.is_url and not prepared.encoder.details.shards_in_stores:
         format = prepared.destination.format
-        raise errors.UsageError(
-            f"{shown(where.place)}: {format} checkpoints are not written to a bucket in shards",
-            hint="Apply the plan without `shard`, or write orbax.",
-        )
+        problem = f"{shown(where.place)}: {format} checkpoints are not written to a bucket in shards"
+        raise errors.UsageError(problem, hint="Apply the plan without `shard`, or write orbax.")
     document = (request.pinned and request.pinned.text) or document_of(prepared, request)
     identity = identity_of(prepared)
     check_not_committed(where, digest_of(identity))
@@ -101,10 +96,9 @@ def join_or_start_job(request: Request, count: int, overwrite: bool) -> Job:
 
 
 def join_job(where: Publication, parts: Parts, head: Head, options: Mapping[str, object]) -> Job:
-    """Join shards that another process has started, by the plan saved among their parts.
+    """Join shards that another process has started, by the plan saved among their parts: see `check_head`.
 
-    Raises SourceError if the plan is damaged or its sources have changed. `check_head` tells whether the
-    others see the same files.
+    Raises SourceError if the plan is damaged or its sources have changed.
     """
     base = os.path.dirname(where.place) if head.step_only else where.place
     named = requested(head.plan, (), base, {name: value for name, value in options.items() if value})
@@ -125,10 +119,9 @@ def _joined(request: Request, where: Publication, parts: Parts, head: Head) -> J
 
 @contextlib.contextmanager
 def report_parts(job: Job) -> Iterator[None]:
-    """Add the state of the parts to errors raised inside this context.
+    """Add the state of the parts to errors, and after a signal how to go on with them.
 
-    After a signal it says that they are kept, and how to go on. Raises DestinationError if another process
-    has published them meanwhile.
+    Raises DestinationError if another process has published them meanwhile.
     """
     try:
         yield
@@ -151,10 +144,9 @@ def check_head(head: Head, parts: Parts, prepared: Prepared, count: int) -> None
         hint = "Finish that one with `commit`, or remove the directory to start again."
         raise errors.UsageError(f"{where}: {reason}", hint=hint)
     if head.count != count:
-        raise errors.UsageError(
-            f"{where}: the plan is being carried out in {head.count} shards, not {count}",
-            hint=f"Use the same number, or remove that directory to start again with {count}.",
-        )
+        problem = f"{where}: the plan is being carried out in {head.count} shards, not {count}"
+        hint = f"Use the same number, or remove that directory to start again with {count}."
+        raise errors.UsageError(problem, hint=hint)
     if name:
         hint = "Remove that directory, make the plan again, and run all shards."
         raise SourceError(f"{where}: {reason}", hint=hint)
@@ -175,14 +167,11 @@ def write_shard(job: Job, index: int, verify: Verify, progress: Report | None = 
     writer = sink.attach(name)
     job.parts.sync({file for task in tasks for file in writer.files(sink.outputs[task.step], task.region)})
     if documents.head_of(job.parts) != job.head:
+        problem = f"{shown(job.parts.place)} was removed, or started again, while the shard was written"
         raise StorageError(
-            f"{shown(job.parts.place)} was removed, or started again, while the shard was written",
-            hint="Nothing of it is published. Run it again if the result is not there.",
+            problem, hint="Nothing of it is published. Run it again if the result is not there."
         )
     return documents.put_part(job.parts, job.head, index, part)
-
-
-# --- publication ------------------------------------------------------------------------------------------
 
 
 def publish_shards(
@@ -193,10 +182,9 @@ def publish_shards(
     started: float,
     progress: Report | None = None,
 ) -> run.Result:
-    """Merge and publish the work of all shards, and remove the parts.
+    """Merge and publish the work of all shards with `companions`, and remove the parts.
 
-    `companions` are published beside it. `destination` is what the caller called it, `started` when the
-    command began. Raises VerificationError, SourceError, DestinationError, StorageError.
+    Raises VerificationError, SourceError, DestinationError, StorageError.
     """
     prepared, where, parts, head = job.prepared, job.where, job.parts, job.head
     options = run.PublishOptions(where, mode, companions, progress, job.shards)
@@ -227,9 +215,6 @@ def publish_shards(
     except (StorageError, SourceError) as error:
         notices += (f"{shown(parts.place)} is left ({error}); remove it",)
     return run.finish_result(result, started, destination, notices)
-
-
-# --- parts of a destination -------------------------------------------------------------------------------
 
 
 _STEP_PARTS = re.compile(r"\.([0-9]+)\.ckpt-surgery-parts")
@@ -274,9 +259,9 @@ def check_unwritten(where: Publication, head: Head) -> None:
 def check_not_committed(where: Publication, plan: str) -> None:
     """Refuse a late shard of a plan that was published already. Raises DestinationError."""
     if any(shards.get("plan") == plan for shards in shards_at(where.place)):
+        problem = f"{shown(where.place)}: the shards of this plan were put together and published there"
         raise DestinationError(
-            f"{shown(where.place)}: the shards of this plan were put together and published there",
-            hint="There is nothing left to do. To make it again, remove it first.",
+            problem, hint="There is nothing left to do. To make it again, remove it first."
         )
 
 

@@ -20,7 +20,7 @@ from ckpt_surgery.formats.shared.config_files import CONFIG, config_place, read_
 from ckpt_surgery.inputs.model_configs import REMOVED, contradictions
 from ckpt_surgery.inputs.opening import in_memory
 from ckpt_surgery.inputs.request import Changes
-from ckpt_surgery.planner.options import DEFAULT_FORMAT, Prepared
+from ckpt_surgery.planner.prepared import DEFAULT_FORMAT, Prepared
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import check_link, directory_names, has_entry, is_directory, real_path
@@ -35,11 +35,10 @@ MOST_KEPT = 64 << 20
 def find_sidecars(prepared: Prepared, copied: bool | None, changes: Changes) -> tuple[Companion, ...]:
     """Find the config and tokenizer files to copy beside a result.
 
-    They are the target's if that is a checkpoint with a `config.json`, because the result has its
-    structure, and otherwise the first source's. `copied` is the caller's choice; None: they are copied if
-    the destination can hold them and the source has a `config.json`. `changes` are new values of entries
-    of that file. Raises UsageError if they are demanded and there are none or the destination cannot hold
-    them, SourceError if one of them cannot be read.
+    They are the target's if that has a `config.json`, because the result has its structure, and otherwise the
+    first source's. `copied` None: they are copied if the destination can hold them and there is a
+    `config.json`, of which `changes` are new values. Raises UsageError if they are demanded and cannot be
+    copied, SourceError if one of them cannot be read.
     """
     possible = prepared.encoder.details.holds_config
     if copied is False or (copied is None and not possible):
@@ -67,10 +66,7 @@ def find_sidecars(prepared: Prepared, copied: bool | None, changes: Changes) -> 
 def _config(
     prepared: Prepared, place: str | None, files: Sequence[Companion], changes: Changes
 ) -> Companion | None:
-    """The config of the result: the source's file if it fits the weights, otherwise a corrected one.
-
-    Without a file it is the config that is recorded for the result. None if there is neither.
-    """
+    """The config of the result: the source's file or the recorded one, corrected to fit the weights."""
     file = next((proof for proof in files if proof.name == CONFIG), None)
     noted = history_entry(prepared.plan.metadata).get(RECORDED_CONFIG, {})
     try:
@@ -155,10 +151,7 @@ def keep_sidecars(companions: Sequence[Companion], directory: Path) -> None:
 
 
 def copy_sidecars(companions: Sequence[Companion], directory: str) -> tuple[CopiedSidecar, ...]:
-    """Copy files beside the weights of an unpublished checkpoint. Raises SourceError, StorageError.
-
-    Sidecar files of an earlier attempt are removed first.
-    """
+    """Copy files beside unpublished weights, in place of older ones. Raises SourceError, StorageError."""
     with storage_errors(Path(directory)):
         for name in os.listdir(directory):
             if is_companion(name):

@@ -19,8 +19,8 @@ from ckpt_surgery.engine.worker import Means
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.formats import opening
 from ckpt_surgery.formats.shared.zarr.chunk_checks import chunk_flaw
-from ckpt_surgery.planner.options import DEFAULT_ITEM, Prepared
 from ckpt_surgery.planner.plan import Plan, Step
+from ckpt_surgery.planner.prepared import DEFAULT_ITEM, Prepared
 from ckpt_surgery.report.verification import Flaw, VerifiedRun, Verify, flaw_text
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.reading import opened

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from ckpt_surgery.inputs.saved_plans import show_plan
+from ckpt_surgery.inputs.pinned import show_plan
 from tests.support.command_line import run
 from tests.support.plans import sealed
 

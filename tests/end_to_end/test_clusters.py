@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.api import sharding
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import (
     Code,
     DestinationError,
@@ -212,7 +212,7 @@ def test_another_run_commits_meanwhile(tmp_path: Path, recipe: Path, monkeypatch
     def late(client: Any, job: shards.Job, *rest: Any) -> None:
         for index in missing(job.parts, job.head):
             shards.write_shard(job, index, Verify.FAST)
-        assert sharding.commit(dst) is not None
+        assert applying.commit(dst) is not None
         work_off(client, job, *rest)
 
     monkeypatch.setattr(clusters, "_write_shards", late)

@@ -53,7 +53,7 @@ def test_blocks_become_numbers(model: tuple[Path, dict[str, np.ndarray]], tmp_pa
     assert_same(read(tmp_path / "out"), values)
     told = [warning for warning in result.plan.warnings if "stored as" in warning]
     assert told == [
-        "2 leaves are stored as Q4_K, 1 as Q8_0, 1 as Q4_0, 1 as Q6_K: they are dequantized to float32"
+        "dequantized to float32: leaves that are stored as Q4_K (2), Q8_0 (1), Q4_0 (1), Q6_K (1)"
     ]
     transfers = transfers_of(result.plan)
     assert {transfers[key] for key in values.keys() - PLAIN.keys()} == {"compute"}
@@ -62,7 +62,7 @@ def test_blocks_become_numbers(model: tuple[Path, dict[str, np.ndarray]], tmp_pa
 
 def test_only_leaves_that_are_read_count(model: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
     for pattern, told in (
-        ("blk.[1-4].w", ("1 leaf is stored as Q8_0: it is dequantized to float32",)),
+        ("blk.[1-4].w", ("dequantized to float32: leaves that are stored as Q8_0 (1)",)),
         ("blk.*", ()),
     ):
         recipe = f"version: 1\nrules: [{{match: '{pattern}', drop: true}}]"

@@ -16,7 +16,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.api import sharding
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import DestinationError, Interrupted, PlanError, SourceError, SurgeryError
 from ckpt_surgery.engine.staging import heartbeat, local, syncing
 from ckpt_surgery.storage import views
@@ -227,17 +227,17 @@ def test_shards(source: Path, place: OnDisk, tmp_path: Path) -> None:
     ckpt_surgery.plan(DOUBLE, source, out=file, **options)
     before = others_of(place)
     for index in range(2):
-        sharding.apply_shard(file, shard=f"{index}/2")
-    assert sharding.commit(place.run) is not None
+        applying.apply_shard(file, shard=f"{index}/2")
+    assert applying.commit(place.run) is not None
     assert_items(place.local(), WHOLE | {"twice": {"w": np.ones(12, np.float32)}})
     assert others_of(place, "twice/") == before
     with pytest.raises(DestinationError, match=r"published there|exists already"):
-        sharding.apply_shard(file, shard="0/2")
+        applying.apply_shard(file, shard="0/2")
     ckpt_surgery.plan(DOUBLE, source, out=file, **options | {"dst_item": "more"})
-    sharding.apply_shard(file, shard="0/1")
+    applying.apply_shard(file, shard="0/1")
     place.put("iter/metadata", b'{"position": 9}')
     with pytest.raises(DestinationError, match="changed"):
-        sharding.commit(place.run)
+        applying.commit(place.run)
 
 
 @pytest.mark.slow("ends a run at each request")

@@ -20,7 +20,7 @@ from ckpt_surgery.core import manifests
 from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.formats import opening
-from ckpt_surgery.planner import transfers
+from ckpt_surgery.planner import outputs
 from ckpt_surgery.planner.plan import Plan, Transfer
 from tests.support import checkpoints, linked_sources
 from tests.support.checkpoints import random, restored, restored_by_all
@@ -110,7 +110,7 @@ def test_results_are_the_same_by_link_by_copy_and_computed(
     for way in WAYS:
         with monkeypatch.context() as patch:
             if way == "compute":
-                patch.setattr(transfers, "relinked", lambda node, spare: None)
+                patch.setattr(outputs, "relinked", lambda node, spare: None)
             mode = LinkMode.COPY if way == "copy" else LinkMode.HARDLINK
             plans[way] = applied(linked_sources.recipe(), source, dst=tmp_path / way, link_mode=mode)
         check_costs(plans[way])

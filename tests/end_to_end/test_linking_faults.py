@@ -71,7 +71,7 @@ def test_a_file_system_that_does_not_link_has_its_files_copied(
     assert done.bytes_read > planned.bytes_read
     assert result.shared == ()
     (notice,) = result.notices
-    told = rf"\d+ files? \(.+\) could not be linked and (was|were) copied: {os.strerror(number)}"
+    told = rf"copied because no link was possible: \d+ files? \(.+\): {os.strerror(number)}"
     assert re.fullmatch(told, notice)
 
 

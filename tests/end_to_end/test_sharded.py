@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.api import sharding
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import (
     DestinationError,
     Interrupted,
@@ -208,7 +208,7 @@ def test_other_plans_numbers_and_versions_are_refused(tmp_path: Path, job: Saved
 @pytest.mark.parametrize("text", ["3/3", "x", "1", "-1/3", "0/0", "1/2/3", "0/70000", ""])
 def test_shards_are_numbered_from_0(text: str, tmp_path: Path, job: SavedRun) -> None:
     with pytest.raises(UsageError, match="not I/N"):
-        sharding.apply_shard(job.plan, shard=text)
+        applying.apply_shard(job.plan, shard=text)
     assert entries(tmp_path) == []
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.api import sharding
+from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.orbax import writer
 from ckpt_surgery.planner.plan import Plan, Transfer
@@ -103,10 +103,10 @@ def test_shards_copy_each_object_once(tmp_path: Path, source: str, bucket: str) 
     asked = requests_of(source)
     asked.clear()
     for number in range(3):
-        sharding.apply_shard(saved, shard=f"{number}/3")
+        applying.apply_shard(saved, shard=f"{number}/3")
     copies = [one for one in asked if one.startswith("copy ")]
     assert len(copies) <= len(data_objects(source))
-    sharding.commit(dst)
+    applying.commit(dst)
     ckpt_surgery.apply(RENAMED, tmp_path / "in", dst=tmp_path / "out")
     assert not ckpt_surgery.diff(tmp_path / "out", dst, values=True).different
 

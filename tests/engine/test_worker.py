@@ -17,8 +17,8 @@ from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
 from ckpt_surgery.engine.worker import Means, run
 from ckpt_surgery.functions import streams
+from ckpt_surgery.planner.outputs import Destination
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.planner.transfers import Destination
 from tests.support.comparing import same
 from tests.support.effort import examples
 from tests.support.memory import MemoryEncoder, MemorySink, MemorySource

@@ -19,8 +19,8 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery.errors import Code, SourceError, SourcesChanged, UsageError
-from ckpt_surgery.planner.identity import plan_digest
 from ckpt_surgery.planner.plan import origin_of
+from ckpt_surgery.planner.prepared import plan_digest
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.documents import plan_json

@@ -17,7 +17,7 @@ from ckpt_surgery.core.protocols import DataFile, Linkable
 from ckpt_surgery.formats import known as formats
 from ckpt_surgery.inputs.preparing import describe_destination, prepare, resolve_destination
 from ckpt_surgery.inputs.request import Request
-from ckpt_surgery.planner.options import DestinationOptions
+from ckpt_surgery.planner.prepared import DestinationOptions
 from ckpt_surgery.storage import linking
 from ckpt_surgery.storage.listing import data_file
 from tests.support.key_value import key_value

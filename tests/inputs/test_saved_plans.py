@@ -19,14 +19,14 @@ from ckpt_surgery.api import applying
 from ckpt_surgery.core.errors import Code, DestinationError, PlanError, SurgeryError, UsageError
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
-from ckpt_surgery.inputs import preparing, saved_plans
+from ckpt_surgery.inputs import pinned, preparing
 from ckpt_surgery.inputs.matching import recipe_of_rules
 from ckpt_surgery.inputs.request import requested
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner import document as plan_document
 from ckpt_surgery.planner.cutting import WRITE_BUFFER
-from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
+from ckpt_surgery.planner.prepared import Prepared
 from ckpt_surgery.storage import linking
 from tests.support import checkpoints
 from tests.support.checkpoints import LAYOUTS, random
@@ -61,7 +61,7 @@ rules:
 
 
 def opened_again(path: Path, dst: Path, **options: Any) -> Prepared:
-    request = saved_plans.saved_request(requested(path, (), dst, options))
+    request = pinned.saved_request(requested(path, (), dst, options))
     assert request is not None
     return preparing.prepare(request)
 

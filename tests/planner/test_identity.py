@@ -36,8 +36,8 @@ from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.language.hooks import HookFile, HookFunctions
-from ckpt_surgery.planner.identity import function_text, value_digests
 from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.prepared import function_text, value_digests
 from ckpt_surgery.system.signals import interruptible
 from tests.support.failing import raising
 from tests.support.memory import MemorySource

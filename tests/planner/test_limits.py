@@ -17,8 +17,8 @@ from ckpt_surgery.functions.arrays import MOST_GROWTH
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.walks import MOST_CHUNKS
 from ckpt_surgery.planner import limits, planning, problems, running
-from ckpt_surgery.planner.identity import value_digests
 from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.prepared import value_digests
 from tests.support.calls import record_calls
 from tests.support.effort import examples
 from tests.support.hostile import LEAVES, hostile_recipe

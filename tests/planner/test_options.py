@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery.core.arguments import LinkMode
-from ckpt_surgery.planner.options import DestinationOptions
+from ckpt_surgery.planner.prepared import DestinationOptions
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from ckpt_surgery.core.manifests import Chunk, Manifest, bytes_codec, encoding_o
 from ckpt_surgery.core.manifests import raw_codec as raw
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.functions.arrays import Node, Read
+from ckpt_surgery.planner.outputs import Destination, Transfers, transfers
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
 from tests.support.effort import examples
 from tests.support.memory import MemoryEncoder
 from tests.support.plans import links_on, plan_over, transfers_of

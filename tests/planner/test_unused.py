@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.planner import unused
+from ckpt_surgery.planner import mistakes
 from tests.support.effort import examples
 from tests.support.plans import plan_of
 from tests.support.strategies import selections, shapes
@@ -49,7 +49,7 @@ def test_axes_of_any_length_are_looked_at_by_what_was_taken() -> None:
 def test_what_would_take_too_long_to_list_counts_as_used_from_its_first_to_its_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(unused, "MOST_PLACES", 8)
+    monkeypatch.setattr(mistakes, "MOST_PLACES", 8)
     assert warnings_of("x[::4]") == ("96 of 2048 elements of `x` are used by no output: [61:64, 0:32]",)
     assert warnings_of("concat([x[::4], x[1::4], x[2:], x[:2]])") == ()
 
@@ -74,7 +74,7 @@ def test_rows_are_those_of_a_mask_of_the_array(data: st.DataObject) -> None:
     for selection in taken:
         mask[np.ix_(*selection)] = True
     rows = [mask.any(axis=tuple({*range(mask.ndim)} - {axis})) for axis in range(mask.ndim)]
-    found = unused.unused_rows(shape, taken)
+    found = mistakes.unused_rows(shape, taken)
     if all(row.all() for row in rows):
         assert found is None
         return

@@ -15,8 +15,7 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import state_of
-from ckpt_surgery.runs.destination import Publication, replacement
-from ckpt_surgery.runs.replacing import check_step_is_new
+from ckpt_surgery.runs.destination import Publication, check_step_is_new, replacement
 from ckpt_surgery.storage.record_files import RECORD_NAME
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support import checkpoints, directories
@@ -244,15 +243,14 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "hidden": (with_file(".git/HEAD", of("t5x")), f"{BESIDES} t5x checkpoint (.git/HEAD)"),
     "two files": (
         directory_of("a.npz", "b.npz"),
-        "is not a checkpoint itself, but holds some: a.npz, b.npz (npz); in it: a.npz, b.npz; "
-        "it is not replaced",
+        "is not a checkpoint itself, but holds some: a.npz, b.npz (npz); it is not replaced",
     ),
     "two formats": (directory_of("x.npz", "x.safetensors"), f"{BESIDES} safetensors checkpoint (x.npz)"),
     "two bundles": (two_of_tensorflow, "besides its tensorflow checkpoint (model.ckpt-2."),
     "text": (lambda path: path.write_text("notes"), "it looks like a text file; it is not replaced"),
     "nothing": (
         with_file("a/b.txt", lambda path: path.mkdir()),
-        "is not a checkpoint of a known format; in it: a; it is not replaced",
+        "is not a checkpoint of a known format; it is not replaced",
     ),
     "pipe": (os.mkfifo, "is neither a file nor a directory; it is not replaced"),
     "unfinished": (unfinished, "was never committed"),

@@ -30,8 +30,8 @@ FILES = (
 def test_each_reason_for_copies_is_told_once() -> None:
     assert copy_notices(FILES[:1]) == ()
     assert copy_notices(FILES) == (
-        "2 files (1.00 KiB) could not be linked and were copied: Too many links",
-        "1 file (7 B) could not be linked and was copied: Operation not permitted",
+        "copied because no link was possible: 2 files (1.00 KiB): Too many links",
+        "copied because no link was possible: 1 file (7 B): Operation not permitted",
     )
 
 

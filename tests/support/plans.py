@@ -14,10 +14,10 @@ from ckpt_surgery.language.expressions.lookups import Config, Configs, Layer
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.planner.document import seal
+from ckpt_surgery.planner.outputs import Destination
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import Target, listed_target
-from ckpt_surgery.planner.transfers import Destination
 from tests.support.leaves import listing
 from tests.support.memory import MemoryEncoder
 

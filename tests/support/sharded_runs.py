@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import ckpt_surgery
-from ckpt_surgery.api import sharding
+from ckpt_surgery.api import applying
 from tests.support.recipes import write_recipe
 
 SUFFIXES = {"orbax": "", "zarr": ".zarr", "safetensors": ".safetensors", "npz": ".npz", "flax": ".msgpack"}
@@ -67,12 +67,12 @@ class SavedRun:
 
     def shards(self, numbers: Iterable[int], count: int, **options: Any) -> list[Any]:
         return [
-            sharding.apply_shard(self.plan, dst=self.dst, shard=f"{number}/{count}", **options)
+            applying.apply_shard(self.plan, dst=self.dst, shard=f"{number}/{count}", **options)
             for number in numbers
         ]
 
     def commit(self, **options: Any) -> Any:
-        return sharding.commit(self.dst, **options)
+        return applying.commit(self.dst, **options)
 
     def alone(self) -> Path:
         """What one machine writes by this plan, beside it."""

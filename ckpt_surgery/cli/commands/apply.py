@@ -94,10 +94,10 @@ def _shard(
     terminal: Terminal, plan: str, dst: str | None, shard: str, run: RunParameters, options: PlanOptions
 ) -> int:
     """Carry out one shard, and print what was done, and which shards are left to do."""
-    from ckpt_surgery.api import sharding
+    from ckpt_surgery.api import applying
     from ckpt_surgery.core.text import bytes_text, few, number_of, seconds_text
 
-    carry_out = partial(sharding.apply_shard, plan, dst=dst, shard=shard, overwrite=run.overwrite)
+    carry_out = partial(applying.apply_shard, plan, dst=dst, shard=shard, overwrite=run.overwrite)
     with terminal.reading() as progress:
         done = carry_out(verify=run.verify, progress=progress, **options)
     terminal.write(lambda: done)

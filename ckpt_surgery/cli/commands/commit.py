@@ -35,11 +35,11 @@ def commit(
     The exit code is 1 while shards are missing, which are named. Where it was published before, or a run that
     was killed had begun to, that is completed, and the exit code is 0.
     """
-    from ckpt_surgery.api import sharding
+    from ckpt_surgery.api import applying
     from ckpt_surgery.report.results import CommittedDocument
 
     check_document_beside(json_to, dst)
-    run = partial(sharding.commit, dst, verify=verify, copy_config=copy_config, allow_hooks=allow_hooks)
+    run = partial(applying.commit, dst, verify=verify, copy_config=copy_config, allow_hooks=allow_hooks)
     output = PlanOutput(full=full, detailed_exitcode=False, report_to=None)
     code = Report(terminal, output).carried_out(partial(run, memory=memory, workers=workers))
     if code is None:

@@ -51,7 +51,7 @@ def lint(
 
     settings = ctx.find_root().obj
     if fix:
-        from ckpt_surgery.api.mending import mend_recipe
+        from ckpt_surgery.api.linting import mend_recipe
 
         terminal = console.open_terminal(settings, taken=report_format is not ReportFormat.TEXT)
         for recipe in recipes:

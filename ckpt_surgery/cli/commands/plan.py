@@ -98,7 +98,7 @@ def plan(
 def _show_saved_plan(ctx: click.Context, path: str, paths: Sequence[str], output: PlanOutput) -> int | None:
     """Show the saved plan in a file; None where the file is something else. Returns the exit code."""
     from ckpt_surgery.inputs import output_files
-    from ckpt_surgery.inputs.saved_plans import refuse_arguments, show_plan
+    from ckpt_surgery.inputs.pinned import refuse_arguments, show_plan
 
     saved = show_plan(path)
     if saved is None:

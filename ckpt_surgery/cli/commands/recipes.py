@@ -7,6 +7,7 @@ from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_name
 from ckpt_surgery.cli.parameters.options import Argument
 from ckpt_surgery.cli.terminal.console import Terminal
+from ckpt_surgery.core.libraries import shipped
 
 EXAMPLES = {
     "recipes": "List them.",
@@ -35,5 +36,5 @@ def recipes(
         lines = sentence(purpose, max(terminal.text.width - column, NARROWEST))
         heads = itertools.zip_longest([name], lines, fillvalue="")
         terminal.show(((f"{head:<{column}}", "bold"), line) for head, line in heads)
-    terminal.show([((f"in {choices.recipes_directory()}", "dim"),)])
+    terminal.show([((f"in {shipped('recipes')}", "dim"),)])
     return 0

@@ -41,7 +41,7 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
     goal = plan.destination
     if goal is not None:
         chosen = chosen_text(goal.format, goal.step, goal.item)
-        yield labelled("destination", shown(goal.path)).append(f"  ({chosen})", "dim")
+        yield labelled("destination", shown(goal.path or "")).append(f"  ({chosen})", "dim")
     yield from _param_lines(plan, width)
     yield Text()
     rows = diff_rows(plan, full=full, kept=full or verbose)

@@ -1,7 +1,6 @@
 """Run a plan on a Dask cluster: each shard is a task, and this process publishes the result.
 
-Dask decides which worker writes which shard, and gives the shards of dead workers to others. The data goes
-from the workers to the destination; only notes about shards pass the scheduler.
+Dask decides which worker writes which shard; only notes about shards pass the scheduler.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.parts import Head, head_of, missing
 from ckpt_surgery.engine.tasks import shares
 from ckpt_surgery.inputs.request import Request
-from ckpt_surgery.planner.identity import digest_of
+from ckpt_surgery.planner.prepared import digest_of
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.runs import shards
 from ckpt_surgery.runs.destination import Publication, place_of
@@ -60,10 +59,9 @@ Failure = tuple[type[SurgeryError], tuple[Problem, ...]]
 def run_on_cluster(request: Request, options: RunOptions) -> Result:
     """Write the shards of a plan on a cluster, and publish the result.
 
-    `options.scheduler` is the address of one; None: `workers` processes of this machine are started. The
-    budget is that of each machine: every thread of its workers gets a share, for which the plan is cut. What
-    an ended run of the same request has left decides the number of shards and the share, and is not done
-    again. Raises SurgeryError; the parts are kept then.
+    Without `options.scheduler`, `workers` processes of this machine are started. Every thread of a machine
+    gets a share of the budget, for which the plan is cut. What an ended run of the same request has left
+    decides count and share of shards, and is not done again. Raises SurgeryError; the parts are kept then.
     """
     started, where = time.monotonic(), place_of(request)
     memory, workers = request.memory or default_memory(), request.workers or default_workers()
@@ -140,10 +138,7 @@ def write_on_worker(
 
 @contextlib.contextmanager
 def _client(scheduler: str | None, workers: int) -> Iterator[Any]:
-    """Connect to a cluster with workers, or start processes on this machine that end with the context.
-
-    Raises MissingLibraryError if Dask is not installed, WorkersLost if nothing answers.
-    """
+    """Connect to a cluster, or start processes that end with the context. Raises WorkersLost."""
     with report_missing("dask", "`engine`: Dask needs the packages dask and distributed"):
         importlib.import_module("dask").config.set({"distributed.logging": QUIET})  # read at the import
         distributed = importlib.import_module("distributed")

@@ -10,7 +10,8 @@ from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.language.loading import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.plan import ChosenDestination, Costs, Fate, Transfer
+from ckpt_surgery.planner.plan import Costs, Fate, Transfer
+from ckpt_surgery.planner.prepared import DestinationOptions
 from ckpt_surgery.report.plan import Row, totals
 from ckpt_surgery.report.plan_texts import summary_row
 from ckpt_surgery.runs.run import Result
@@ -75,7 +76,7 @@ def test_a_diff(tower):
 
 def test_the_source_and_the_destination_are_shown_with_step_and_item(plain):
     assert "destination" not in diff(plain)
-    item = ChosenDestination("new\x1b", "orbax", 10, "state")
+    item = DestinationOptions("new\x1b", "orbax", 10, "state", 3, False, None, LinkMode.AUTO)
     source = replace(plain.inputs[0], step=10, item="st\x1bate")
     assert diff(replace(plain, inputs=(source,), destination=item)).split("\n")[1:3] == [
         "source       /ckpt/source  (orbax, step 10, item st\\x1bate, 100 leaves)",

@@ -268,7 +268,7 @@ def rule(match: str, value: str) -> dict[str, Any]:
     return {"version": 1, "rules": [{"match": match, "value": value}]}
 
 
-KEPT_SO = "1 leaf is uint16: T5X kept bfloat16 so; `input: {uint16: bfloat16}` reads it back"
+KEPT_SO = "1 leaf of uint16: T5X kept bfloat16 so; `input: {uint16: bfloat16}` reads them back"
 
 
 def test_uint16_stays_uint16_with_a_warning(disguised: Path, tmp_path: Path) -> None:

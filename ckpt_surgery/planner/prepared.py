@@ -1,23 +1,82 @@
-"""Identity of a run, which decides whether `--resume` may continue it, and digests of plans and values."""
+"""Plans with what they are carried out with, and their identity, by which `--resume` continues a run."""
 
 import dataclasses
 import hashlib
 import json
 import math
+import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.arguments import LinkMode
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.protocols import Encoder, Source
 from ckpt_surgery.core.text import abridged
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.functions.arrays import Apply, Node, inputs_first
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.planner.options import Prepared
-from ckpt_surgery.planner.plan import Plan, Step
+from ckpt_surgery.language.hooks import HookFile
+from ckpt_surgery.planner.plan import Plan, Replacement, Step
+
+DEFAULT_FORMAT = "orbax"
+DEFAULT_ITEM = "default"
+"""Name of the item of a step where neither the caller nor the source has one."""
+
+
+@dataclass(frozen=True)
+class DestinationOptions:
+    """Destination of the result, and options for writing it."""
+
+    path: str | None
+    """Path of the destination; None if the plan is made without one."""
+    format: str
+    step: int | None
+    """Number of the step that the destination gets; None if it is no CheckpointManager directory."""
+    item: str | None
+    zarr: int
+    """Version of the zarr specification: 2 or 3."""
+    structure_file: bool
+    """Whether the tree is also written as the file that older versions of Orbax look for."""
+    shard_size: int | None
+    """Bytes of arrays per file at most; None: one file."""
+    link_mode: LinkMode
+
+    @property
+    def name(self) -> str:
+        """The last component of the path; `checkpoint`, which implies no format, where there is no path."""
+        return "checkpoint" if self.path is None else os.path.basename(urls.absolute(self.path))
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A plan with everything that is needed to carry it out."""
+
+    plan: Plan
+    sources: Mapping[str, Source]
+    """The open sources by name; `target` is the target, where that is a checkpoint."""
+    destination: DestinationOptions
+    encoder: Encoder
+    """Encoder of the destination's format."""
+    memory: int
+    """Budget in bytes."""
+    workers: int
+    hooks: HookFile | None
+    """The hooks of the recipe that the plan was made from; None if it has none or they must not run."""
+    configs: Mapping[str, tuple[str, Mapping[str, Any]] | None] = field(default_factory=dict)
+    """Name and content of each config that planning read, by source; None where there was none."""
+    listing: Mapping[str, Leaf] | None = None
+    """Leaves of the target by key, where that is a listing."""
+
+    def replacing(self, replacement: Replacement | None) -> "Prepared":
+        """The same for a destination at which this is."""
+        return replace(self, plan=replace(self.plan, replaces=replacement))
+
 
 LONGEST_TEXT = 1 << 15
 """Characters of a text about sources: `run.json`, which holds it, is read up to 64 KiB."""
@@ -26,10 +85,9 @@ LONGEST_TEXT = 1 << 15
 def identity_of(prepared: Prepared) -> Mapping[str, str]:
     """Parts that have to be equal for a run to go on with what another one has written.
 
-    They are the version of the program, a digest (SHA-256, hexadecimal) of the plan, and the states of its
-    sources' files: times, sizes and samples.
-    The plan's covers the recipe, its params and hooks, how the destination is written, the values of all
-    outputs, and into which regions they are cut, so that the same numbers mean the same tasks.
+    They are the version of the program, a digest of the plan, and the states of its sources' files. The
+    plan's covers recipe, params and hooks, how the destination is written, the values of all outputs, and the
+    regions into which they are cut, so that the same numbers mean the same tasks.
     """
     plan, destination = prepared.plan, prepared.destination
     # What is taken whole is taken again by any run: it takes no time.
@@ -54,10 +112,9 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
 
 
 def plan_digest(plan: Plan, with_values: bool = True) -> str:
-    """SHA-256, hexadecimal, of what a plan makes: descriptions of leaves, values, grids and metadata.
+    """SHA-256, hexadecimal, of what a plan makes on any machine: leaves, values, grids and metadata.
 
-    It is the same on every machine, whatever can be linked there. Raises FunctionError for values that cannot
-    be written down.
+    Raises FunctionError for values that cannot be written down.
     """
     leaves = [_leaf(step) for step in plan.steps]
     described = {"leaves": leaves, "metadata": json.dumps(plan.metadata, default=repr)}
@@ -80,10 +137,7 @@ def digest_of(parts: Any) -> str:
 
 
 def value_digests(values: Sequence[Node]) -> list[str]:
-    """SHA-256, hexadecimal, of each value: of its function, and of its inputs.
-
-    Raises FunctionError for a function whose fields have no text.
-    """
+    """SHA-256, hexadecimal, of each value. Raises FunctionError for functions whose fields have no text."""
     digests: dict[Node, str] = {}
 
     def digest(node: Node) -> str:
@@ -103,8 +157,7 @@ def value_digests(values: Sequence[Node]) -> list[str]:
 def function_text(function: Function) -> str:
     """Text that only equal functions have: module, name, and the fields that are compared.
 
-    Raises FunctionError for a field with something else than None, bools, numbers, texts, dtypes, `...`, and
-    tuples of those.
+    Raises FunctionError for fields but None, bools, numbers, texts, dtypes, `...`, and tuples of those.
     """
     cls = type(function)
     fields = [field for field in dataclasses.fields(function) if field.compare]  # type: ignore[arg-type]
