@@ -16,7 +16,8 @@ from ckpt_surgery.planner.plan import Dropped, Plan, Step, functions, lineage
 from ckpt_surgery.planner.plan_json import DROPPED, DroppedLeaf, PlannedLeaf, dropped_leaf, planned_leaf
 from ckpt_surgery.planner.tracing import Attempt, Outcome, Stage
 from ckpt_surgery.report.leaves import describe, short_spec
-from ckpt_surgery.report.plan_texts import ARROW, diff_rows, fate_word, totals_text
+from ckpt_surgery.report.plan import ARROW
+from ckpt_surgery.report.plan_texts import diff_rows, fate_word, totals_text
 
 UNMATCHED = "unmatched"
 """Place in `Explanation.excerpts` of the policy for leaves that no rule claims."""

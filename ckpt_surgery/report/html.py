@@ -20,10 +20,10 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Plan, lineage, printed_origin
-from ckpt_surgery.planner.plan_json import DROPPED
+from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
-from ckpt_surgery.report.plan import named_key, replacement_text, totals, why_of
+from ckpt_surgery.report.plan import leaves_before, named_key, replacement_text, why_of
 from ckpt_surgery.report.plan_texts import WAYS
 from ckpt_surgery.report.results import CompanionFile, SharedFile
 
@@ -139,9 +139,8 @@ def embedded(data: Mapping[str, Any]) -> str:
 
 
 def _summary(plan: Plan, ran: Mapping[str, Any]) -> Iterator[str]:
-    counted = totals(plan)
-    cards = [("leaves", f"{counted.before:,} → {counted.after:,}", "")]
-    cards += [(fate, f"{count:,}", fate) for fate, count in counted.by_fate.items() if count]
+    cards = [("leaves", f"{leaves_before(plan):,} → {len(plan.steps):,}", "")]
+    cards += [(fate, f"{count:,}", fate) for fate, count in counts(plan).items() if count]
     cards.append(("size of the arrays", bytes_text(plan.costs.bytes_out), ""))
     cards.append(("predicted memory", bytes_text(plan.costs.peak_memory), ""))
     if "seconds" in ran:

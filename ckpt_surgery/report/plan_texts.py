@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from ckpt_surgery.core.summary import Summary, SummaryRow, warning_lines
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
 from ckpt_surgery.planner.plan import Fate, Plan, Transfer
-from ckpt_surgery.planner.plan_json import DROPPED
+from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
-from ckpt_surgery.report.plan import MOST_SOURCES, Row, plan_rows, totals
+from ckpt_surgery.report.plan import ARROW, MOST_SOURCES, Row, leaves_before, plan_rows
 
 ORDER = ("kept", "renamed", "transformed", "added", "defaulted", DROPPED)
 """The order of the diff: possible surprises come last, next to the prompt."""
@@ -17,9 +17,6 @@ LOUD = frozenset({Fate.DEFAULTED.value, DROPPED})
 
 WAYS = {Transfer.LINK: "linked", Transfer.COPY: "copied", Transfer.COMPUTE: "computed"}
 """Words for the bytes of an output, by its transfer."""
-
-ARROW = " → "
-"""Between what a leaf was and what it is."""
 
 KINDS = {"arrays": "arrays, ", "json": "JSON, ", "other": ""}
 """Content of an item."""
@@ -145,6 +142,5 @@ def plan_summary(plan: Plan) -> Summary:
 
 def totals_text(plan: Plan) -> str:
     """`16 leaves → 7: 1 kept, 140 renamed, 1 DROPPED`."""
-    counted = totals(plan)
-    fates = ", ".join(text for _, text in fate_texts(counted.by_fate)) or "nothing"
-    return f"{number_of(counted.before, 'leaf')}{ARROW}{counted.after:,}: {fates}"
+    fates = ", ".join(text for _, text in fate_texts(counts(plan))) or "nothing"
+    return f"{number_of(leaves_before(plan), 'leaf')}{ARROW}{len(plan.steps):,}: {fates}"

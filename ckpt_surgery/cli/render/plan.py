@@ -10,8 +10,9 @@ from rich.text import Text
 from ckpt_surgery.cli.terminal.columns import WORD, flowing, labelled, sentence, start_of
 from ckpt_surgery.core.summary import SummaryRow
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, seconds_text, shown
-from ckpt_surgery.report.plan import replacement_text, totals
-from ckpt_surgery.report.plan_texts import ARROW, cost_texts, diff_rows, fate_texts
+from ckpt_surgery.planner.plan_json import counts
+from ckpt_surgery.report.plan import ARROW, leaves_before, replacement_text
+from ckpt_surgery.report.plan_texts import cost_texts, diff_rows, fate_texts
 from ckpt_surgery.report.verification import Verify
 
 if TYPE_CHECKING:
@@ -51,9 +52,8 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
     replacement = replacement_text(plan.replaces)
     if replacement is not None:
         yield Text(replacement)
-    counted = totals(plan)
-    first, *others = _fates(counted.by_fate)
-    head = Text(f"{number_of(counted.before, 'leaf')}{ARROW}{counted.after:,}: ")
+    first, *others = _fates(counts(plan))
+    head = Text(f"{number_of(leaves_before(plan), 'leaf')}{ARROW}{len(plan.steps):,}: ")
     yield from flowing([head + first, *others], ", ", width)
     of_copies = " (-v says why)" if plan.costs.bytes_linkable and not verbose else ""
     yield from flowing(list(map(Text, cost_texts(plan, of_copies))), ", ", width)
@@ -91,7 +91,7 @@ def result_lines(result: "Result", width: int) -> Iterator[Text]:
     if seconds >= 1 and written:  # links take no time: their bytes would make a speed of TiB/s
         linked_too = "" if written == size else "written at "
         took += f" ({linked_too}{bytes_text(written / seconds)}/s)"
-    done = Text.assemble(("done", "bold green"), "  ", Text(", ").join(_fates(totals(plan).by_fate)))
+    done = Text.assemble(("done", "bold green"), "  ", Text(", ").join(_fates(counts(plan))))
     yield from flowing([done, Text(took), Text(shown(result.destination))], " · ", width)
 
 
