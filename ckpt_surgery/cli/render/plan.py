@@ -4,10 +4,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from rich.text import Text
 
-from ckpt_surgery.cli.terminal.columns import WORD, flowing, labelled, sentence, start_of
+from ckpt_surgery.cli.terminal.columns import WORD, flowing, labelled, padded, rows_of, sentence, start_of
 from ckpt_surgery.core.summary import SummaryRow
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, seconds_text, shown
 from ckpt_surgery.planner.plan_json import counts
@@ -28,8 +27,9 @@ STYLES = {
 }
 """Style of each fate."""
 
-LEAST_COLUMN = 24
-"""Least width of the column of keys."""
+
+LEAST_COLUMN = 37
+"""Least width of the words and the keys."""
 
 
 def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
@@ -113,33 +113,13 @@ def _param_lines(plan: "Plan", width: int) -> Iterator[Text]:
 
 
 def row_lines(rows: Sequence[SummaryRow], width: int) -> Iterator[Text]:
-    """A line for each row: keys, what they hold, and the rule; two or three where that is too long."""
-    if not rows:
-        return
-    cells = [(row.key, row.what, row.why) for row in rows]
-    longest, held, rule = (max(map(cell_len, column)) for column in zip(*cells, strict=True))
-    column = max(LEAST_COLUMN, min(longest, width - WORD - 4 - held - rule))
-    for row, (keys, what, reason) in zip(rows, cells, strict=True):
-        start = start_of(row.word, STYLES.get(row.word.lower(), STYLES["transformed"]))  # also `averaged`
-        space, wide = " " * max(column - cell_len(keys), 0), " " * (held - cell_len(what))
-        tails = [text.rstrip() for text in (f"{space}  {what}{wide}  {reason}", f"  {what}  {reason}")]
-        tail = next((one for one in tails if WORD + cell_len(keys) + cell_len(one) <= width), None)
-        if tail is not None:
-            yield start.append(keys, "" if tail else "dim").append(tail, "dim")
-            continue
-        first, *others = _within(keys, ARROW, width - WORD)
-        yield start.append(first)
-        yield from (Text(f"{' ' * WORD}{other}") for other in others)
-        about = _within(f"{what}  {reason}".rstrip(), "  ", width - WORD)
-        yield from (Text(" " * WORD).append(line, "dim") for line in about)
-
-
-def _within(text: str, sign: str, width: int) -> list[str]:
-    """A text on one line or, where that is too long, on two: before the sign, and from it on."""
-    before, separator, after = text.rpartition(sign)
-    if cell_len(text) <= width or not separator:
-        return [text]
-    return [before, f"{separator.lstrip()}{after}"]
+    """A line for each row: keys, what they hold, and the rule; several where that is too long."""
+    names = []
+    for row in rows:
+        style = STYLES.get(row.word.lower(), STYLES["transformed"])  # also `averaged`
+        names.append(start_of(row.word, style).append(row.key, "" if row.what or row.why else "dim"))
+    cells = padded([[Text(row.what, "dim"), Text(row.why, "dim")] for row in rows])
+    yield from rows_of(names, cells, width, WORD, least=LEAST_COLUMN)
 
 
 def _fates(by_fate: Mapping[str, int]) -> list[Text]:
