@@ -19,7 +19,7 @@ from typing import NoReturn
 import click
 
 from ckpt_surgery.cli import commands
-from ckpt_surgery.cli.documents.reported_problems import write_failure
+from ckpt_surgery.cli.documents.reported_problems import as_report, rendered
 from ckpt_surgery.cli.parameters.command import COMPLETE, FROM_VARIABLES, PROGRAM
 from ckpt_surgery.cli.parameters.options import global_params, requested_format
 from ckpt_surgery.cli.parameters.paths import RULES, with_rule_inside_keys
@@ -32,7 +32,6 @@ from ckpt_surgery.core.text import did_you_mean, shown
 
 SUMMARIZED = ("plan", "apply", "convert", "merge")
 """Commands that add to the summary of a step of GitHub Actions, also where they fail."""
-KEYBOARD_INTERRUPT = 130
 
 EVERYDAY = (
     *("inspect", "plan", "apply", "convert", "diff", "verify"),
@@ -101,7 +100,7 @@ class Commands(click.Group):
             return _fail([problem], error.exit_code, ctx, printed=True)
         except KeyboardInterrupt:
             problem = Problem("interrupted", code=Code.INTERRUPTED)
-            ctx.exit(-_fail([problem], KEYBOARD_INTERRUPT, ctx))
+            ctx.exit(-_fail([problem], 130, ctx))
         except (click.exceptions.Exit, click.Abort):
             raise  # click ends the program
         except OSError as error:
@@ -145,7 +144,9 @@ def _fail(problems: Sequence[Problem], code: int, ctx: click.Context, *, printed
         published = ctx.meta.get(PUBLISHED)
         after = "" if published is None else f"\n\n{shown(published)} itself is new and complete"
         print_errors([*texts[:-1], texts[-1] + after], ctx.obj)
-    write_failure(ctx.meta["report"], problems, 1 if ctx.meta[PROGRAM] else code)
+    reported = 1 if ctx.meta[PROGRAM] else code
+    sys.stdout.write(rendered(ctx.meta["report"], [as_report(problem) for problem in problems], reported))
+    sys.stdout.flush()
     file = summary_file() if ctx.invoked_subcommand in SUMMARIZED else None
     if file is not None:
         try:

@@ -1,6 +1,5 @@
 """Problems and warnings for programs: as JSON, as GitHub's workflow commands, and as SARIF."""
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,12 +70,6 @@ def rendered(format: ReportFormat, problems: Sequence[ReportedProblem], exit_cod
     return ""
 
 
-def write_failure(format: ReportFormat, problems: Iterable[Problem], exit_code: int) -> None:
-    """Report the problems that end a command on stdout, beside the text that people read on stderr."""
-    sys.stdout.write(rendered(format, [as_report(problem) for problem in problems], exit_code))
-    sys.stdout.flush()
-
-
 # --- workflow commands --------------------------------------------------------------------------------------
 
 
@@ -101,7 +94,7 @@ def workflow_commands(problems: Iterable[ReportedProblem]) -> str:
 
 
 def _escaped(text: str, more: str = "") -> str:
-    return "".join(f"%{ord(one):02X}" if one in f"%\r\n{more}" else one for one in text)
+    return text.translate({ord(one): f"%{ord(one):02X}" for one in f"%\r\n{more}"})
 
 
 # --- SARIF, version 2.1.0: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html -----------------

@@ -16,8 +16,6 @@ from ckpt_surgery.core.text import number_of, shown
 
 RULES = "rules"
 """Name of the rules of `-e` in the context's `meta`."""
-MATCHES_A_PART = "it matches only "
-"""Part of the message about a rule that matches no whole key, but parts of some."""
 
 
 def given_recipe(recipe: str, rules: Sequence[str], set: Iterable[str], terminal: Terminal) -> Any:
@@ -41,17 +39,12 @@ def with_rule_inside_keys(problem: Problem, rules: Sequence[str]) -> Problem:
     from ckpt_surgery.inputs.matching import rule_inside_keys
 
     number = re.match(r"rules\[(\d+)\]\.match", "" if problem.place is None else problem.place.path)
-    if number is None or problem.code is not Code.CLAIMS_NOTHING or MATCHES_A_PART not in problem.message:
-        return problem
-    rule = rule_inside_keys(rules, int(number[1]))
+    in_part = problem.code is Code.CLAIMS_NOTHING and "it matches only " in problem.message
+    rule = rule_inside_keys(rules, int(number[1])) if number is not None and in_part else None
     if rule is None:
         return problem
     hint = f"A pattern has to match the whole key. To replace inside keys, add a g: -e {shlex.quote(rule)}"
     return replace(problem, hint=hint)
-
-
-ANY_MORE = "*"
-"""Last of the source names of a recipe that takes any number of further sources."""
 
 
 def source_names(recipe: Any, last: int | None) -> Sequence[str]:
@@ -67,7 +60,7 @@ def split_paths(
     `names` are the recipe's sources. Where they end with `*`, which takes any number of further sources, the
     last path is always the destination. Raises UsageError for too few or too many paths.
     """
-    many = names[-1] == ANY_MORE
+    many = names[-1] == "*"
     least = len(names) - many
     if len(paths) == least + 1 or (many and len(paths) > least):
         return tuple(paths[:-1]), paths[-1]

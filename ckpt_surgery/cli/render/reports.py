@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from ckpt_surgery import Plan, Result
 
 
-SUMMARY_WIDTH = 120
-"""Columns of a diff on the page of a run."""
-CHANGES = 2
-"""Exit code of `--detailed-exitcode` for a plan with changes."""
-
-
 @dataclass(frozen=True)
 class Report:
     """Prints a plan and its result, and writes their JSON document and their HTML page."""
@@ -48,19 +42,19 @@ class Report:
         """
         from ckpt_surgery.api.applying import interruptible
 
+        def start(plan: "Plan") -> None:
+            enable_gc()
+            self._show(plan)
+
         reuse_memory()
         with interruptible():  # a signal during the summary, too, ends with a message of what is there
             with self.terminal.progress() as progress:
-                result = run(progress=progress, on_plan=self._start)
+                result = run(progress=progress, on_plan=start)
                 if result is None:
                     return None
                 click.get_current_context().meta[PUBLISHED] = result.destination
             self._finish(result)
         return self._code(result.plan)
-
-    def _start(self, plan: "Plan") -> None:
-        enable_gc()
-        self._show(plan)
 
     def _show(self, plan: "Plan") -> None:
         """The diff, then its warnings."""
@@ -90,15 +84,12 @@ class Report:
         self._write(result.plan, [line.plain for line in after], ran)
 
     def _write(self, plan: "Plan", after: Sequence[str], ran: Mapping[str, Any]) -> None:
-        """Write what is asked for: the summary of a step of GitHub Actions, the JSON document, the HTML page.
-
-        Raises OSError where the summary cannot be written.
-        """
+        """Write the summary of a step of GitHub Actions, the JSON document, the HTML page. Raises OSError."""
         from ckpt_surgery.cli.render.plan import plan_lines
         from ckpt_surgery.report.results import plan_document
 
         if (file := summary_file()) is not None:
-            lines = plan_lines(plan, full=self.output.full, verbose=False, width=SUMMARY_WIDTH)
+            lines = plan_lines(plan, full=self.output.full, verbose=False, width=120)
             with file.open("a", encoding="utf-8") as stream:
                 stream.write(markdown(plan, "\n".join(line.plain for line in lines), after))
         self.terminal.write(plan_document, plan, **ran)
@@ -113,18 +104,16 @@ class Report:
         """The exit code of a success: with `--detailed-exitcode` 2 says that there are changes."""
         from ckpt_surgery.report.plan import has_changes
 
-        return CHANGES if self.output.detailed_exitcode and has_changes(plan) else 0
+        return 2 if self.output.detailed_exitcode and has_changes(plan) else 0
 
 
-SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-"""Names the file that GitHub Actions shows on the page of the run."""
 MOST_CHARACTERS = 200_000
 """Limit on the characters of the diff; GitHub takes 1 MiB for all of a step."""
 
 
 def summary_file() -> Path | None:
-    """The file that summaries are added to; None where nobody reads them."""
-    path = os.environ.get(SUMMARY_VARIABLE)
+    """The file that GitHub Actions shows on the page of the run; None where nobody reads it."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
     return Path(path) if path else None
 
 
