@@ -6,7 +6,7 @@ from typing import Annotated, Any, Unpack
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_layout, complete_path
 from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, PlanOutput, RunParameters
-from ckpt_surgery.cli.parameters.paths import check_documents, check_kept
+from ckpt_surgery.cli.parameters.paths import check_documents
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError
@@ -70,8 +70,8 @@ def convert(
             "--set is for the params of a recipe, and nothing says which recipe",
             hint="Name a layout with --to, or use `apply RECIPE SRC DST`.",
         )
-    check_documents([output.json_to, output.report_to], recipe, (src,), dst, options)
-    check_kept(run.overwrite, output.report_to)
+    named = (recipe, (src,), dst, options)
+    check_documents([output.json_to], *named, page=output.report_to, overwrite=run.overwrite)
     report = Report(terminal, output, recipe)
     if dry_run:
         return report.planned(

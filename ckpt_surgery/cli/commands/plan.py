@@ -20,13 +20,7 @@ from ckpt_surgery.cli.parameters.options import (
     Rules,
     report_format,
 )
-from ckpt_surgery.cli.parameters.paths import (
-    check_documents,
-    check_kept,
-    given_recipe,
-    source_names,
-    split_paths,
-)
+from ckpt_surgery.cli.parameters.paths import check_documents, given_recipe, source_names, split_paths
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import STDOUT, open_terminal
 from ckpt_surgery.core import urls
@@ -85,8 +79,8 @@ def plan(
     terminal = open_terminal(settings, output.json_to, taken=report_format not in PRINTED)
     loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
     sources, dst = split_paths(source_names(loaded, options.get("last")), paths)
-    check_documents([output.json_to, output.report_to, out], loaded, sources, dst, options)
-    check_kept(overwrite, output.report_to)
+    named = (loaded, sources, dst, options)
+    check_documents([output.json_to, out], *named, page=output.report_to, overwrite=overwrite)
     report = Report(terminal, output, loaded)
     planned = applying.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
     code = report.planned(planned)

@@ -98,32 +98,29 @@ def refuse_several(given: Mapping[str, bool]) -> None:
         raise UsageError(f"{names[0]} and {names[1]} exclude each other", hint="Leave one of them out.")
 
 
-def check_kept(overwrite: bool, page: str | None) -> None:
-    """Refuse to replace a file that is no page of a report with such a page."""
-    if page is not None:
-        from ckpt_surgery.inputs import output_files
-
-        output_files.check_kept(page, overwrite, output_files.PAGE)
-
-
 def check_documents(
     documents: Sequence[str | None],
     recipe: Any,
     sources: tuple[str, ...],
     dst: str | None,
     options: Mapping[str, Any],
+    page: str | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Refuse documents that would be written over one another, or over or into what a plan names.
 
-    The first of them is that of `--json`. The other arguments are those of `api.plan`.
+    The first of them is that of `--json`. The `page` of a report may replace another one; anything else only
+    to `overwrite` it. The other arguments are those of `api.plan`.
     """
-    files = [document for document in documents if document not in (None, STDOUT)]
+    files = [document for document in (*documents, page) if document not in (None, STDOUT)]
     if files:
         from ckpt_surgery.inputs import output_files
         from ckpt_surgery.inputs.request import requested
 
         named = output_files.named_in(requested(recipe, sources, dst, options))
         output_files.check_documents(files, *named)
+        if page is not None:
+            output_files.check_kept(page, overwrite, output_files.PAGE)
     check_json_name(documents[0])
 
 

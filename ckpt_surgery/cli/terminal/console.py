@@ -109,12 +109,14 @@ def _text_of(line: "Line") -> "Text":
 
 
 def _wrapped(line: "Text", width: int) -> Iterable["Text"]:
-    """A sentence, wrapped at words. Lines of a recipe, which are indented or short, stay as they are."""
+    """A sentence, wrapped at words and indented as it is. Lines of a recipe, and carets, stay as they are."""
     from ckpt_surgery.cli.terminal.columns import flowing
 
-    if len(line) <= width or line.plain.startswith(" "):
+    indent = len(line) - len(line.plain.lstrip(" "))
+    if len(line) <= width or indent >= len(_MARGIN) or line.style:
         return [line]
-    return flowing(list(line.split(" ")), " ", width)
+    first, *words = line[indent:].split(" ")
+    return flowing([line[:indent] + first, *words], " ", width, indent or len(_MARGIN))
 
 
 def _print(console: "Console", lines: Iterable["Text"]) -> None:
@@ -177,27 +179,16 @@ def print_errors(messages: Sequence[str], settings: Settings) -> None:
 
     On a terminal, sentences are wrapped at words; elsewhere a line stays a line.
     """
-    from rich.padding import Padding
     from rich.text import Text
 
     console = _console(sys.stderr, settings, False)
-    for number, message in enumerate(messages):
+    texts = []
+    for message in messages:
         head, *lines = message.split("\n")
-        lines = cut_lines(lines, console.width) if console.is_terminal else lines
-        if number:
-            console.print()
-        console.print(Text.assemble(("Error: ", "bold red"), head), soft_wrap=not console.is_terminal)
-        for line in lines:
-            styled = styled_line(line)
-            # A line of a recipe, with a caret below it, or a sentence, which may be indented.
-            if styled.style or line.startswith(_MARGIN) or not console.is_terminal:
-                console.print(styled, soft_wrap=True)
-            else:
-                sentence = line.lstrip(" ")
-                indent = (0, 0, 0, len(line) - len(sentence))
-                console.print(Padding(Text(sentence), indent, expand=False))
-    if len(messages) > 1:
-        console.print(f"\n{len(messages)} errors", soft_wrap=True)
+        texts += [Text.assemble(("Error: ", "bold red"), head), *styled_lines(lines, console), Text()]
+    if console.is_terminal:
+        texts = [part for text in texts for part in _wrapped(text, console.width)]
+    _print(console, [*texts, Text(f"{len(messages)} errors")] if len(messages) > 1 else texts[:-1])
 
 
 def cut_lines(lines: Sequence[str], width: int) -> list[str]:
@@ -215,11 +206,12 @@ def cut_lines(lines: Sequence[str], width: int) -> list[str]:
     return cut
 
 
-def styled_line(line: str) -> "Text":
-    """A line of a problem: red if it is the caret below what is wrong."""
+def styled_lines(lines: Sequence[str], console: "Console") -> list["Text"]:
+    """The lines of a problem, cut where the console is a terminal; carets below what is wrong are red."""
     from rich.text import Text
 
-    return Text(line, "bold red" if line.strip() and not line.strip(" ^") else "")
+    cut = cut_lines(lines, console.width) if console.is_terminal else lines
+    return [Text(line, "bold red" if line.strip() and not line.strip(" ^") else "") for line in cut]
 
 
 def as_options(hint: str) -> str:
