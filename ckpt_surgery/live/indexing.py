@@ -31,11 +31,10 @@ def parse_index(index: Any, shape: Shape) -> tuple[list[Picked], tuple[Any, ...]
     for entry in entries_of(index, shape):
         if entry is None:
             rest.append(None)
-            continue
-        axis = len(picked)
-        indices, remaining = _parse(entry, axis, shape[axis])
-        picked.append(indices)
-        rest.append(remaining)
+        else:
+            indices, remaining = _parse(entry, len(picked), shape[len(picked)])
+            picked.append(indices)
+            rest.append(remaining)
     if sum(isinstance(indices, np.ndarray) for indices in picked) > 1:
         raise IndexError("only one axis can have an array as its index; index the result once more")
     return picked, (*rest, ...)
@@ -111,11 +110,10 @@ def read_picked(
     """
     if not all(map(len, picked)):
         return np.empty(tuple(map(len, picked)), spec.dtype)
-    strides = [math.prod(spec.shape[axis + 1 :]) * spec.dtype.itemsize for axis in range(spec.ndim)]
-    runs = [
-        list(_runs(indices, None if unit is None else unit[axis], strides[axis]))
-        for axis, indices in enumerate(picked)
-    ]
+    runs = []
+    for axis, indices in enumerate(picked):
+        stride = math.prod(spec.shape[axis + 1 :]) * spec.dtype.itemsize
+        runs.append(list(_runs(indices, None if unit is None else unit[axis], stride)))
     if all(len(parts) == 1 for parts in runs):
         return _read_runs([parts[0][1] for parts in runs], read)
     block: np.ndarray = np.empty(tuple(map(len, picked)), spec.dtype)
@@ -168,8 +166,7 @@ def parse_subscript(index: Any, shape: Shape) -> tuple[list[Any], list[Any]]:
     """
     items = entries_of(index, shape)
     arrays = [item for item in items if isinstance(item, list | np.ndarray)]
-    others = [item for item in items if not isinstance(item, slice | list | np.ndarray | None)]
-    if len(arrays) > 1 or (arrays and others):
+    if arrays and sum(not isinstance(item, slice | None) for item in items) > 1:
         raise TypeError("more than one array, or an array together with integers, in a subscript")
     written: list[Any] = []
     taken: list[Any] = []

@@ -1,7 +1,6 @@
 """Meshes of devices, PartitionSpecs over them, and the shardings that boxes of flax name for their arrays.
 
-flax is not imported: where a tree has its boxes, which are recognized by their attributes, the program has
-imported it.
+Boxes are recognized by their attributes: flax is not imported, if the program has not done so.
 """
 
 import functools

@@ -186,8 +186,6 @@ def default_devices() -> set[Any]:
     return {device}
 
 
-# --- host memory in which shards are put together ---------------------------------------------------------
-
 # JAX's client for CPU devices takes over NumPy memory that begins at a multiple of 64 bytes instead of
 # copying it. Such an array cannot be donated: its memory belongs to NumPy. So staged arrays never begin at
 # such an address, and are always copied.

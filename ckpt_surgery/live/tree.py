@@ -56,11 +56,10 @@ class LiveTree:
 def live_tree(tree: Any, is_target: bool = False) -> LiveTree:
     """List a pytree.
 
-    Leaves are arrays, ShapeDtypeStructs, typed PRNG keys, numbers, texts, and nodes that hold nothing.
-    Functions and other callable objects without data belong to the structure. Everything else, such as
-    a tensor of PyTorch and the placeholder `...`, is an object, which only rules that drop it accept. Raises
-    UsageError for two leaves with the same text, for trees that jax cannot flatten, and for values that a
-    transformation of jax traces; MissingLibraryError without jax.
+    Functions and other callable objects without data belong to the structure. What is no array, description
+    of one, number, text or empty node, such as a tensor of PyTorch and the placeholder `...`, is an object,
+    which only rules that drop it accept. Raises UsageError for two leaves with the same text, for trees that
+    jax cannot flatten, and for values that jax traces; MissingLibraryError without jax.
 
     In a target (`is_target`), types, `np.array([])`, `...` and metadata of Orbax say what is wanted: see
     `wanted_of`. Metadata of checkpoints stands for the tree that it describes.
@@ -278,23 +277,19 @@ def orbax_name(path: Sequence[Any]) -> str:
 
 def _name_of(entry: Any) -> tuple[Any, bool]:
     """Name of a path's entry in its container; True if that is an index of a sequence."""
-    attribute, is_index = _kinds().get(type(entry), (None, False))
+    attribute, is_index = _ENTRIES.get(type(entry).__name__, (None, False))
     return entry if attribute is None else getattr(entry, attribute), is_index
+
+
+_ENTRIES = {
+    "DictKey": ("key", False),
+    "GetAttrKey": ("name", False),
+    "SequenceKey": ("idx", True),
+    "FlattenedIndexKey": ("key", True),
+}
+"""Attribute with the name of an entry of a path of jax, and True for an index of a sequence, by its type."""
 
 
 def is_flat_key(name: Any) -> bool:
     """True if the key of a dict is a whole path, as `flax.traverse_util.flatten_dict` makes them."""
     return isinstance(name, tuple) and bool(name) and all(isinstance(part, str) for part in name)
-
-
-@functools.cache
-def _kinds() -> Mapping[type, tuple[str, bool]]:
-    """Attribute with an entry's name, and True for an index of a sequence, by the entry's type."""
-    from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
-
-    return {
-        DictKey: ("key", False),
-        GetAttrKey: ("name", False),
-        SequenceKey: ("idx", True),
-        FlattenedIndexKey: ("key", True),
-    }

@@ -1,8 +1,7 @@
 """Leaves of a target that ask for a kind of value and have none: types, empty arrays of NumPy, `...`.
 
-They are what `jax.ShapeDtypeStruct` is for arrays of JAX. The metadata that `metadata()` of Orbax returns, in
-versions 0 and 1, is recognized by names of types and attributes: Orbax is not imported. Recorded shardings
-are ignored.
+Metadata of Orbax, in versions 0 and 1, is recognized by names of types and attributes: Orbax is not imported.
+Recorded shardings are ignored.
 """
 
 import functools
@@ -23,7 +22,6 @@ from ckpt_surgery.planner.entries import Asked
 ARRAYS = frozenset({LeafKind.ARRAY})
 NUMBERS_TOO = frozenset({LeafKind.ARRAY, LeafKind.SCALAR})
 KEYS_TOO = frozenset({LeafKind.ARRAY, LeafKind.PRNG_KEY})
-ANYTHING = frozenset(LeafKind) - {LeafKind.OBJECT}
 NUMBERS: tuple[type, ...] = (bool, int, float)
 """Types of Python's numbers that a target may ask for."""
 _NUMBER_TYPES = {"b": bool, "i": int, "u": int, "f": float}
@@ -50,7 +48,8 @@ class Wanted:
 def wanted_of(value: Any) -> Any:
     """Value of a target's leaf as the planner sees it; anything that has a value is returned as it is."""
     if value is ...:
-        return Wanted(None, LeafKind.OBJECT, asked=Asked(ANYTHING, is_placeholder=True))
+        anything = frozenset(LeafKind) - {LeafKind.OBJECT}
+        return Wanted(None, LeafKind.OBJECT, asked=Asked(anything, is_placeholder=True))
     if isinstance(value, type):
         import jax
 
@@ -93,7 +92,7 @@ def _of_metadata(value: Any) -> Wanted | None:
         return Wanted(str, LeafKind.STRING)
     # In version 0 a ScalarMetadata is an ArrayMetadata, too.
     of_arrays = names & {"ArrayMetadata", "NumpyMetadata", "ScalarMetadata"}
-    if not of_arrays or not (hasattr(value, "shape") and hasattr(value, "dtype")):
+    if not (of_arrays and hasattr(value, "shape") and hasattr(value, "dtype")):
         return None
     dtype = None if value.dtype is None else np.dtype(value.dtype)
     if "ScalarMetadata" in names and dtype is not None and kind(dtype) in _NUMBER_TYPES:
@@ -101,9 +100,8 @@ def _of_metadata(value: Any) -> Wanted | None:
     spec = None if value.shape is None or dtype is None else ArraySpec(tuple(value.shape), dtype)
     if "NumpyMetadata" in names or (spec is not None and narrowed(spec.dtype) != spec.dtype):
         return Wanted(np.ndarray, LeafKind.ARRAY, spec, Asked(NUMBERS_TOO, dtype))
-    may_be_keys = dtype in (None, np.uint32)  # keys are described as uint32
-    kinds = NUMBERS_TOO | KEYS_TOO if may_be_keys else NUMBERS_TOO
-    return Wanted(jax.Array, LeafKind.ARRAY, spec, Asked(kinds, dtype))
+    keys = KEYS_TOO if dtype in (None, np.uint32) else frozenset()  # keys are described as uint32
+    return Wanted(jax.Array, LeafKind.ARRAY, spec, Asked(NUMBERS_TOO | keys, dtype))
 
 
 def _numpy(kinds: frozenset[LeafKind], dtype: DType | None = None) -> Wanted:
@@ -117,11 +115,7 @@ def _number(type_: type, dtype: DType | None = None) -> Wanted:
 # --- metadata of Orbax ------------------------------------------------------------------------------------
 
 
-_WRAPPERS = {
-    "StepMetadata": "item_metadata",
-    "CheckpointMetadata": "metadata",
-    "TreeMetadata": "tree",
-}
+_WRAPPERS = {"StepMetadata": "item_metadata", "CheckpointMetadata": "metadata", "TreeMetadata": "tree"}
 """Types of metadata that stand for a tree, and the attribute with what they hold."""
 
 

@@ -67,8 +67,6 @@ def _shapes_of_numbers(expression: str) -> Iterator[tuple[int, ...]]:
                 yield from ((size,), (2 * size,))
 
 
-UNITS = 16
-"""Tolerance in units in the last place of the largest value: sums have no fixed order."""
 SOURCE = "source"
 X = "x"
 
@@ -148,7 +146,8 @@ def _agree(computed: np.ndarray, wanted: np.ndarray) -> bool:
         return bool(np.array_equal(computed, wanted))
     kind = np.complex128 if computed.dtype.kind == "c" else np.float64
     a, b = computed.astype(kind), wanted.astype(kind)
-    units = UNITS * float(ml_dtypes.finfo(computed.dtype).eps)  # type: ignore[no-untyped-call]
+    # 16 units in the last place of the largest value: sums have no fixed order.
+    units = 16 * float(ml_dtypes.finfo(computed.dtype).eps)  # type: ignore[no-untyped-call]
     near = float(np.max(np.abs(b), where=np.isfinite(b), initial=0.0)) * units
     return bool(np.allclose(a, b, rtol=0, atol=near, equal_nan=True))
 

@@ -21,7 +21,7 @@ from ckpt_surgery.language.expressions.parsing import MAX_TEXT
 from ckpt_surgery.live.tree import key_of
 from ckpt_surgery.migration.agreement import X, as_jax, tree_agrees, value_agrees
 from ckpt_surgery.migration.key_templates import literal
-from ckpt_surgery.migration.numpy_calls import NumpyRecorder
+from ckpt_surgery.migration.numpy_calls import FUNCTIONS
 from ckpt_surgery.migration.originals import Original
 from ckpt_surgery.migration.recipes import AddedHooks, MigratedRecipe
 from ckpt_surgery.migration.replacing import replaced
@@ -114,7 +114,7 @@ def _value_of_leaf(transform: NamedTransform, original: Original | None, hooks: 
         leaves = [text for text in numeric if re.fullmatch(transform.pattern, text)]
     else:
         leaves = [key] if key in numeric else []
-    recorder = NumpyRecorder()
+    recorder = Recorder(FUNCTIONS)
     with suppress(Untraceable):
         expression = trace(function, [Traced(ast.Name(X), recorder)], recorder)
         if len(expression) <= MAX_TEXT and value_agrees(expression, function, leaves, original):
@@ -133,7 +133,7 @@ def _value_of_tree(transform: NamedTransform, original: Original | None, hooks: 
     # A RestoreTransform's function gets restore arguments, which have their defaults.
     defaults = SimpleNamespace(restore_type=None, dtype=None, sharding=None, global_shape=None)
     extra = (defaults,) if hasattr(transform.given, INPUTS) else ()
-    recorder = NumpyRecorder()
+    recorder = Recorder(FUNCTIONS)
     key = literal(pattern)
     if original is None:
         tree: Any = Branch((), recorder)
@@ -175,8 +175,6 @@ def _value_of_tree(transform: NamedTransform, original: Original | None, hooks: 
 
 KIND = "kind(target[key])"
 """Expression for the kind of a leaf of the new tree. Orbax's transforms do not see empty nodes."""
-BOTH = {"fill": ".*", "when": "has(source[key]) and kind(source[key]) != 'empty'", "optional": True}
-"""Last rule: a `...` in the new tree gets the original's leaf at the same key, as in Orbax."""
 INPUTS = "multi_value_fn_input_args"
 """Field of a RestoreTransform that a Transform lacks."""
 
@@ -204,7 +202,9 @@ def recipe_of_transforms(
     elif overlapping:
         before = [{"fill": ".*", "fallback": True, "when": f"{KIND} == 'empty'", "optional": True}]
     names = {n: f"transform `{shown(transform.key)}`" for n, transform in enumerate(parsed, len(before))}
-    rules = [*before, *rules, *([BOTH] if default_to_original else [])]
+    # Last, a `...` in the new tree gets the original's leaf at the same key, as in Orbax.
+    both = {"fill": ".*", "when": "has(source[key]) and kind(source[key]) != 'empty'", "optional": True}
+    rules = [*before, *rules, *([both] if default_to_original else [])]
     document = {"version": 1, "target": target} | ({"rules": rules} if rules else {})
     return MigratedRecipe(document, hooks.functions, names)
 

@@ -6,7 +6,6 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -45,7 +44,6 @@ from ckpt_surgery.migration.standins import (
 
 WIDE = ("float64", "int64", "uint64", "int32", "uint32")
 """Dtypes with values that float32 cannot represent."""
-NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 _REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
 """Functions whose `reduce` has another name."""
 _SYMBOLS = {function: symbol for symbol, (_, function) in OPERATORS.items()}
@@ -92,11 +90,6 @@ class StandIn(Traced, LazyArray):
             self._extent = len(ast.unparse(self._node)), 1
         return self._extent
 
-    @property
-    def expression(self) -> str:
-        """The text of the expression."""
-        return ast.unparse(self._node)
-
     def in_library(self, library: str, weak: bool = False) -> "StandIn":
         """Return the same value as an array of this library."""
         if (library, weak) == (self.library, self.weak):
@@ -132,7 +125,7 @@ class StandIn(Traced, LazyArray):
             problem = f"takes about {length:,} characters, and {MAX_TEXT:,} are the limit"
         elif steps > 10:  # else it is surely not nested too deeply
             try:
-                parse(value.expression)
+                parse(ast.unparse(value._node))
             except SurgeryError as error:
                 problem = f"is {error.problems[0].message}"
         if problem is not None:
@@ -156,7 +149,7 @@ class StandIn(Traced, LazyArray):
         through = self
         if of_ml_dtypes(dtype) and kind(dtype) == "f" and self.dtype.name in WIDE:
             through = self.converted(np.dtype(np.float32))  # ml_dtypes rounds twice
-        return through._call("cast", [through, dtype.name], NO_NAMES).in_library(self.library)
+        return through._call("cast", [through, dtype.name], {}).in_library(self.library)
 
     def _promoted(
         self, name: str, operands: Sequence[Any], keywords: Mapping[str, Any], write: Callable[..., "StandIn"]
@@ -179,7 +172,7 @@ class StandIn(Traced, LazyArray):
         items = operands[0].stacked if name in ("sum", "mean") and keywords == {"axis": 0} else ()
 
         def write(given: Sequence[Any]) -> StandIn:
-            return self._call(name, [list(items)], NO_NAMES) if items else self._call(name, given, keywords)
+            return self._call(name, [list(items)], {}) if items else self._call(name, given, keywords)
 
         result = self._promoted(name, operands, keywords, write)
         exact = result.dtype.name in ("float32", "float64") and result.library == NUMPY
@@ -207,7 +200,7 @@ class StandIn(Traced, LazyArray):
                 whole = np.broadcast_shapes(*(getattr(side, "shape", ()) for side in sides))
                 if getattr(right, "shape", ()) != whole:
                     return self._by_reciprocal(left, right)
-            return self._promoted(symbol, sides, NO_NAMES, lambda given: self._operation(symbol, *given))
+            return self._promoted(symbol, sides, {}, lambda given: self._operation(symbol, *given))
 
     def _operation(self, symbol: str, left: Any, right: Any) -> "StandIn":
         """Write an operator between operands that were cast already."""
@@ -252,7 +245,7 @@ class StandIn(Traced, LazyArray):
             return self._written(lambda node: ast.UnaryOp(sign, node(given[0])))
 
         with self._recorder.using(JAX if self.library == JAX else self._recorder.library):
-            return self._promoted(name, [self], NO_NAMES, write)
+            return self._promoted(name, [self], {}, write)
 
     def _started(self) -> "StandIn":
         return self if kind(self.dtype) in "iu" else self._operated("+", 0, self)
@@ -271,7 +264,7 @@ class StandIn(Traced, LazyArray):
         resolved = tuple(lengths)
         if math.prod(resolved) != self.size or min(resolved, default=0) < 0:
             raise ValueError(f"cannot reshape array of size {self.size} into shape {tuple(shape)}")
-        return self if resolved == self.shape else self._call("reshape", [self, resolved], NO_NAMES)
+        return self if resolved == self.shape else self._call("reshape", [self, resolved], {})
 
     def __getitem__(self, index: Any) -> "StandIn":  # type: ignore[override]
         try:
@@ -282,7 +275,7 @@ class StandIn(Traced, LazyArray):
             if self.library == NUMPY:
                 raise
             raise self._recorder.refused("it indexes beyond an array, which JAX clamps", self) from None
-        selected = self._call("take", [self, *taken], NO_NAMES) if taken else self
+        selected = self._call("take", [self, *taken], {}) if taken else self
         if items:
             at = index_node(items[0] if len(items) == 1 else tuple(items), self._recorder)
             selected = selected._written(lambda node: ast.Subscript(node(selected), at))

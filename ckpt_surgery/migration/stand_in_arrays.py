@@ -4,7 +4,7 @@ import ast
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,22 +15,20 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.migration.literals import concrete_array, is_of_jax, literal_node
-from ckpt_surgery.migration.numpy_calls import FUNCTIONS, NumpyRecorder
+from ckpt_surgery.migration.numpy_calls import FUNCTIONS
 from ckpt_surgery.migration.promotions import JAX, NUMPY, whole_outcome
 from ckpt_surgery.migration.recipes import AddedHooks
 from ckpt_surgery.migration.recorded_arrays import StandIn, as_jax, leaves_of, moved
 from ckpt_surgery.migration.replacing import OF_JAX, user_place
 from ckpt_surgery.migration.shaped_calls import SHAPED
-from ckpt_surgery.migration.standins import Call, Traced, Untraceable, node_of, number_node, stand_ins_in
+from ckpt_surgery.migration.standins import Recorder, Traced, Untraceable, node_of, number_node, stand_ins_in
 
 
-class ArrayRecorder(NumpyRecorder):
+class ArrayRecorder(Recorder):
     """Records one call of a user's function with stand-ins."""
 
-    functions: ClassVar[Mapping[str, Call]] = {**FUNCTIONS, **SHAPED}
-
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__({**FUNCTIONS, **SHAPED})
         self.place: str | None = None
         """Place at which the user's function does something that no expression can."""
         self.leaves: tuple[str, ...] = ()
@@ -79,7 +77,10 @@ class ArrayRecorder(NumpyRecorder):
         if name == "reshape" and isinstance(inputs[0], StandIn):
             of_jax = inputs[0].library == JAX  # `jax.numpy.reshape` leaves arrays of NumPy what they are
         if name not in self.functions:
-            raise self.refused(f"it calls `{_called_name(name, function)}`", *inputs, *keywords.values())
+            module = str(getattr(function, "__module__", None) or "numpy")
+            if module.startswith("jax."):
+                module = "jax.numpy" if hasattr(sys.modules.get("jax.numpy"), name) else "jax"
+            raise self.refused(f"it calls `{module}.{name}`", *inputs, *keywords.values())
         if not of_jax:
             return self._called_in(NUMPY, name, moved(list(inputs), NUMPY), keywords)
         inputs = [as_jax(value) for value in inputs]
@@ -160,15 +161,6 @@ class ArrayRecorder(NumpyRecorder):
 
 def _call(hook: str, *arguments: ast.expr) -> ast.expr:
     return ast.Call(ast.Attribute(ast.Name("hooks"), hook), list(arguments), [])
-
-
-def _called_name(name: str, function: Any) -> str:
-    """The public name of a library's function: `numpy.linalg.svd`, `jax.lax.sort`."""
-    module = str(getattr(function, "__module__", None) or "numpy")
-    if not module.startswith("jax."):
-        return f"{module}.{name}"
-    is_numpys = hasattr(sys.modules.get("jax.numpy"), name)
-    return f"jax.numpy.{name}" if is_numpys else f"jax.{name}"
 
 
 def _transferred(name: str, inputs: Sequence[Any], keywords: Mapping[str, Any], function: Any) -> Any:

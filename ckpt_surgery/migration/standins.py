@@ -25,10 +25,9 @@ class Untraceable(BaseException):
 class Recorder:
     """Records one call of a function with stand-ins."""
 
-    functions: ClassVar[Mapping[str, "Call"]]
-    """Functions of libraries, and methods of arrays, that can be recorded, by name."""
-
-    def __init__(self) -> None:
+    def __init__(self, functions: Mapping[str, "Call"]) -> None:
+        self.functions = functions
+        """Functions of libraries, and methods of arrays, that can be recorded, by name."""
         self.flaw: str | None = None
         """Reason why no expression can replace the function; None if there is none."""
 

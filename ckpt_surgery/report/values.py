@@ -1,10 +1,7 @@
 """The values of leaves, streamed: statistics of one checkpoint, differences between two.
 
-Leaves that are reported as equal were compared element by element; leaves that cannot be compared are listed
-apart.
-
-Memory is bounded: at any time a small part of the budget is read, or one stored chunk where that is larger (a
-compressed chunk can only be decoded whole). Arithmetic is done on pieces of `PIECE` elements, in float64.
+At any time a small part of the memory budget is read, or one stored chunk where that is larger (a compressed
+chunk can only be decoded whole). Arithmetic is done on pieces of `PIECE` elements, in float64.
 """
 
 import itertools
@@ -94,10 +91,6 @@ def statistics(
     return by_key
 
 
-SAMPLE = 256
-"""Number of elements that are compared before all are."""
-
-
 def same_values(
     a: Source, b: Source, memory: int, without_values: Collection[str] = ()
 ) -> Callable[[Leaf, Leaf], bool]:
@@ -111,11 +104,7 @@ def same_values(
         if not _comparable(left, right) or _why_uncompared(left, right, without_values) is not None:
             return False
         assert left.spec is not None
-        rest, lengths = SAMPLE, []
-        for length in reversed(left.spec.shape):
-            lengths.append(min(length, max(rest, 1)))
-            rest //= max(lengths[-1], 1)
-        sample = Region.whole(tuple(reversed(lengths)))
+        sample = Region.whole(tuple([min(length, 8) for length in left.spec.shape]))
         with _reading(left, memory):
             regions = itertools.chain([sample], read_regions(left, memory))
             return all(distances.gap(*pieces).same for pieces in _pairs(a, b, left, right, regions))
