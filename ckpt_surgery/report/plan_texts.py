@@ -1,6 +1,6 @@
 """The diff of a plan in words: what one of its rows says, without columns and colours."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ckpt_surgery.core.summary import Summary, SummaryRow, warning_lines
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
@@ -54,8 +54,9 @@ def fate_word(fate: str) -> str:
     return fate.upper() if fate in LOUD else fate
 
 
-def fate_texts(by_fate: Mapping[str, int]) -> list[tuple[str, str]]:
+def fate_texts(plan: Plan) -> list[tuple[str, str]]:
     """Each fate that leaves have, and their number: `1 kept`, `140 renamed`, `1 DROPPED`."""
+    by_fate = counts(plan)
     return [(fate, f"{by_fate[fate]:,} {fate_word(fate)}") for fate in ORDER if by_fate[fate]]
 
 
@@ -142,5 +143,5 @@ def plan_summary(plan: Plan) -> Summary:
 
 def totals_text(plan: Plan) -> str:
     """`16 leaves → 7: 1 kept, 140 renamed, 1 DROPPED`."""
-    fates = ", ".join(text for _, text in fate_texts(counts(plan))) or "nothing"
+    fates = ", ".join(text for _, text in fate_texts(plan)) or "nothing"
     return f"{number_of(leaves_before(plan), 'leaf')}{ARROW}{len(plan.steps):,}: {fates}"

@@ -1,7 +1,7 @@
 """Plans and results as lines of styled text. Prints nothing."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -9,7 +9,6 @@ from rich.text import Text
 from ckpt_surgery.cli.terminal.columns import WORD, flowing, labelled, padded, rows_of, sentence, start_of
 from ckpt_surgery.core.summary import SummaryRow
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, seconds_text, shown
-from ckpt_surgery.planner.plan_json import counts
 from ckpt_surgery.report.plan import ARROW, leaves_before, replacement_text
 from ckpt_surgery.report.plan_texts import cost_texts, diff_rows, fate_texts
 from ckpt_surgery.report.verification import Verify
@@ -52,7 +51,7 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
     replacement = replacement_text(plan.replaces)
     if replacement is not None:
         yield Text(replacement)
-    first, *others = _fates(counts(plan))
+    first, *others = _fates(plan)
     head = Text(f"{number_of(leaves_before(plan), 'leaf')}{ARROW}{len(plan.steps):,}: ")
     yield from flowing([head + first, *others], ", ", width)
     of_copies = " (-v says why)" if plan.costs.bytes_linkable and not verbose else ""
@@ -91,7 +90,7 @@ def result_lines(result: "Result", width: int) -> Iterator[Text]:
     if seconds >= 1 and written:  # links take no time: their bytes would make a speed of TiB/s
         linked_too = "" if written == size else "written at "
         took += f" ({linked_too}{bytes_text(written / seconds)}/s)"
-    done = Text.assemble(("done", "bold green"), "  ", Text(", ").join(_fates(counts(plan))))
+    done = Text.assemble(("done", "bold green"), "  ", Text(", ").join(_fates(plan)))
     yield from flowing([done, Text(took), Text(shown(result.destination))], " · ", width)
 
 
@@ -122,6 +121,6 @@ def row_lines(rows: Sequence[SummaryRow], width: int) -> Iterator[Text]:
     yield from rows_of(names, cells, width, WORD, least=LEAST_COLUMN)
 
 
-def _fates(by_fate: Mapping[str, int]) -> list[Text]:
+def _fates(plan: "Plan") -> list[Text]:
     """`1 kept`, `140 renamed`, `1 DROPPED`."""
-    return [Text(text, STYLES[fate]) for fate, text in fate_texts(by_fate)] or [Text("nothing")]
+    return [Text(text, STYLES[fate]) for fate, text in fate_texts(plan)] or [Text("nothing")]

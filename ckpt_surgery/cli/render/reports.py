@@ -129,14 +129,14 @@ def markdown(plan: "Plan", diff: str, after: Sequence[str] = ()) -> str:
 
     `after`: lines about the result; empty where the plan was not carried out.
     """
-    from ckpt_surgery.planner.plan_json import counts
     from ckpt_surgery.report.plan import leaves_before
+    from ckpt_surgery.report.plan_texts import fate_texts
 
     done = "apply" if after else "plan"
     lines = [f"### ckpt-surgery {done}: <code>{_text(plan.recipe)}</code>", ""]
     lines += [f"{_text(line)}  " for line in after if line]
     lines += ["", f"| leaves | {leaves_before(plan):,} → {len(plan.steps):,} |", "|---|---|"]
-    lines += [f"| {fate} | {count:,} |" for fate, count in counts(plan).items() if count]
+    lines += [f"| {fate} | {text.partition(' ')[0]} |" for fate, text in fate_texts(plan)]
     lines += [f"| out | {bytes_text(plan.costs.bytes_out)} |", ""]
     lines += [*(f"- ⚠️ {_text(warning)}" for warning in plan.warnings), ""]
     folded = f"<details><summary>Every key</summary>\n\n{_block(diff)}\n\n</details>\n"
