@@ -204,10 +204,7 @@ def main() -> NoReturn:
 
 
 def leave(code: int | str | None) -> NoReturn:
-    """End the program without freeing its values one by one, which takes a tenth of the time of a large plan.
-
-    The interpreter ends as usual where threads still run.
-    """
+    """End the program without freeing its values one by one, a tenth of a large plan, unless threads run."""
     lost = unwritten()
     if code == 0 and lost is not None:  # the text of `--help`
         print_errors([problem_text(_lost(lost).problems[0])], Settings())

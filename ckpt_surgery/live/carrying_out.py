@@ -110,10 +110,7 @@ def make_arrays(
 
 
 def check_first(restoration: Restoration, progress: Callable[[Progress], None] | None = None) -> None:
-    """Rehearse `make_arrays`: read and compute everything, and throw it away.
-
-    Raises SurgeryError, with the key, where values or files are bad.
-    """
+    """Rehearse `make_arrays`: compute everything, and throw it away. Raises SurgeryError, with the key."""
     _, _, jobs = _divide(restoration, None)
     trials = [replace(job, result=Discarded(job.result, job.step.value.spec.dtype)) for job in jobs]
     count = ByteCounter(sum(job.nbytes for job in jobs), progress, CHECKING)
@@ -152,11 +149,7 @@ def _divide(
 
 
 def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> Move | None:
-    """Move that makes a tree's value a leaf unchanged; None if it has to pass through the host.
-
-    `like`: what the target holds there, the value itself if it is kept; None without a target. `sharding`:
-    that of the leaf; None for an array that is not bound to the default device.
-    """
+    """Move that makes a tree's value a leaf unchanged; `like`: the target's; None if the host has to help."""
     import jax
 
     if not isinstance(step.value, Read) or not isinstance(source := sources[step.value.source], TreeSource):
@@ -177,11 +170,7 @@ def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -
 
 
 def _take_over(move: Move, in_result: set[int]) -> Any:
-    """Put a value in its place; copy it if the result has the same array already.
-
-    One buffer cannot be donated twice. `in_result` holds the identities of the result's arrays; the identity
-    of this one is added.
-    """
+    """Put a value in its place; copy an array that is `in_result` by identity: none is donated twice."""
     import jax
     import jax.numpy as jnp
 
@@ -202,11 +191,7 @@ def _take_over(move: Move, in_result: set[int]) -> Any:
 
 
 def _donation(restoration: Restoration, staying: Iterable[Any]) -> Callable[[str], None]:
-    """Make a function that takes the key of each output once it exists, also from several threads.
-
-    It deletes each array of the target once no output waits for it. `staying`: values that become part of the
-    result, and so are never deleted.
-    """
+    """Make a function of keys that deletes arrays that no output needs any more, but none of `staying`."""
     target = restoration.target
     assert target is not None
     own = set(map(id, _jax_arrays(target.values.values()))) - set(map(id, staying))

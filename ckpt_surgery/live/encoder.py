@@ -69,10 +69,7 @@ class LiveEncoder(Encoder):
 
 
 def _number_flaw(leaf: Leaf, type_: type, wanted: DType | None) -> str | None:
-    """Reason why a leaf cannot become the target's Python number of this type and dtype.
-
-    A cast is suggested only where it loses nothing.
-    """
+    """Why a leaf cannot become the target's number; suggests a cast only where it loses nothing."""
     assert leaf.spec is not None
     name = leaf.spec.dtype.name
     element = ELEMENT_TYPES.get(name)
@@ -86,10 +83,7 @@ def _number_flaw(leaf: Leaf, type_: type, wanted: DType | None) -> str | None:
 
 
 def dtype_flaw(dtype: np.dtype[Any], narrows: bool = True) -> str | None:
-    """Reason why JAX has no array of this dtype, as a predicate; None if it has.
-
-    `narrows`: True if it counts that JAX would make a smaller type of it.
-    """
+    """Why JAX has no array of this dtype, as a predicate; `narrows`: a smaller type counts as a flaw."""
     import jax
 
     try:

@@ -41,10 +41,7 @@ def parse_index(index: Any, shape: Shape) -> tuple[list[Picked], tuple[Any, ...]
 
 
 def entries_of(index: Any, shape: Shape) -> list[Any]:
-    """Expand an index of NumPy to an entry for each axis, and None for each new one.
-
-    Raises IndexError for more entries than axes, and for several `...`.
-    """
+    """Expand an index to an entry for each axis, and None for each new one. Raises IndexError."""
     entries = index if isinstance(index, tuple) else (index,)
     named = sum(entry is not None and entry is not ... for entry in entries)
     if named > len(shape):
@@ -135,10 +132,7 @@ def _read_runs(runs: Sequence[Picked], read: Callable[[Region], np.ndarray]) -> 
 
 
 def _runs(indices: Picked, unit: int | None, stride: int) -> Iterator[tuple[slice, Picked]]:
-    """Group indices along an axis into runs that are read together, each with its place in the result.
-
-    `stride`: bytes from one index to the next.
-    """
+    """Group indices into runs that are read together, with places; `stride`: bytes between indices."""
     if isinstance(indices, range) and indices.step == 1:
         yield slice(0, len(indices)), indices
         return

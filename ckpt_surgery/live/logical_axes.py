@@ -58,10 +58,7 @@ class LogicalAxes:
 
 
 def mesh_axes(axes: Axes, rules: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
-    """Mesh axes that each axis of an array is divided over; an empty tuple for no axes.
-
-    Entries that are not names, such as None, stay as they are.
-    """
+    """Mesh axes that divide each axis of an array. Entries that are not names, such as None, stay."""
     names = axes or ()
     assigned = {i: name for i, name in enumerate(names) if not isinstance(name, str)}
     for name, over in rules:
@@ -100,10 +97,7 @@ def _parsed_rules(rules: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _parsed_axes(axes: Any) -> Mapping[Names, Axes]:
-    """Names of axes by the path of the parameter, without the suffix of the last component.
-
-    A parameter that is really called so stays what it is.
-    """
+    """Names of axes by path, without the last component's suffix, unless a parameter has that name."""
     import jax
 
     exact, stripped = dict[Names, Axes](), dict[Names, Axes]()

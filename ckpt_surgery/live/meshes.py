@@ -36,10 +36,7 @@ def mesh_of_devices(mesh: Any, whose: str) -> Any:
 
 
 def sharding_over(mesh: Any, spec: Any, whose: str, hint: str | None = None) -> Any:
-    """NamedSharding of a PartitionSpec over a mesh of devices.
-
-    Raises UsageError, beginning with `whose` the spec is, if no array can be divided so.
-    """
+    """NamedSharding over a mesh. Raises UsageError, beginning with `whose` spec it is, if it does not fit."""
     from jax.sharding import NamedSharding, PartitionSpec
 
     if any(axis is PartitionSpec.UNCONSTRAINED for axis in spec):

@@ -100,10 +100,7 @@ class TreeSource:
         return ()
 
     def fingerprint(self) -> str:
-        """Text that differs from that of every other tree of this process.
-
-        Processes that open the same trees in the same order get the same texts.
-        """
+        """Text that no other tree of this process has; processes that open the same trees get the same."""
         return self._fingerprint
 
 

@@ -111,11 +111,7 @@ def is_deleted(value: Any) -> bool:
 
 @functools.lru_cache(maxsize=256)  # most arrays of a tree have one of a few
 def recorded_sharding(sharding: Any, more_axes: int = 0) -> str | None:
-    """Text that Orbax records for an array with this sharding; None for kinds that it does not record.
-
-    `more_axes`: number of axes that the stored array has after those of the sharded one, such as the one of
-    the raw data of PRNG keys; they are not divided.
-    """
+    """Text that Orbax records for a sharding, or None; the `more_axes` of raw data are not divided."""
     from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
     if isinstance(sharding, SingleDeviceSharding):
@@ -268,10 +264,7 @@ def key_of(path: Sequence[Any]) -> Key:
 
 
 def orbax_name(path: Sequence[Any]) -> str:
-    """Name that `apply_transformations` of Orbax matches: parts joined by slashes, each as `str` gives it.
-
-    It differs from the text of `key_of` for tuples as keys of dicts: `('a', 'b')`, not `a/b`.
-    """
+    """Name that Orbax's transforms match: unlike `key_of`, with tuples as `str` gives them."""
     return SEPARATOR.join(str(_name_of(entry)[0]) for entry in path)
 
 

@@ -81,10 +81,7 @@ def narrowed(dtype: DType) -> DType:
 
 
 def _of_metadata(value: Any) -> Wanted | None:
-    """Wanted for the metadata of one value; None for anything else.
-
-    An array that JAX would narrow is NumPy's, as Orbax restores it.
-    """
+    """Wanted for one value's metadata, or None. What JAX would narrow is NumPy's, as Orbax restores it."""
     import jax
 
     names = type_names(type(value))  # type: ignore[arg-type]
@@ -120,10 +117,7 @@ _WRAPPERS = {"StepMetadata": "item_metadata", "CheckpointMetadata": "metadata", 
 
 
 def unwrapped(tree: Any) -> Any:
-    """Replace metadata of checkpoints, and of trees, by the tree that they describe, at any depth.
-
-    Raises UsageError for metadata of several items, and for metadata without a tree.
-    """
+    """Replace metadata of checkpoints and trees by the trees described, at any depth. Raises UsageError."""
     import jax
 
     wraps: Callable[[Any], bool] = lambda value: _wrapper(value) is not None  # noqa: E731
@@ -181,10 +175,7 @@ def _only_item(items: Mapping[str, Any], attribute: str) -> Any:
 
 
 def _is_of_items(metadata: Any) -> bool:
-    """True if metadata of version 1 is that of items by name, as `checkpointables_metadata` returns it.
-
-    That of one tree, from `metadata` and `pytree_metadata`, is a `CheckpointMetadata[PyTreeMetadata]`.
-    """
+    """True for metadata of items; that of one tree is a `CheckpointMetadata[PyTreeMetadata]`."""
     if not isinstance(metadata.metadata, Mapping):
         return False
     arguments = get_args(getattr(metadata, "__orig_class__", None))

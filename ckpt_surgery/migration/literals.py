@@ -28,10 +28,7 @@ def is_of_jax(type_: type | None) -> bool:
 
 
 def literal_node(array: np.ndarray) -> ast.expr | None:
-    """Write an array of bool, integers or floats as an expression with this value, bit for bit.
-
-    None if it is neither small nor uniform, or of another kind.
-    """
+    """Write bools, integers or floats bit for bit; None if neither few nor uniform, or of another kind."""
     uniform = _is_uniform(array)
     if kind(array.dtype) not in "biuf" or not (uniform or array.size <= MOST_WRITTEN):
         return None

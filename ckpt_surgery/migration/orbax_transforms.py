@@ -1,7 +1,4 @@
-"""Translate transforms of Orbax's `apply_transformations` to a recipe.
-
-Functions without an expression become hooks: they get whole arrays, and their results become arrays.
-"""
+"""Translate transforms of Orbax to a recipe; functions without an expression get whole arrays, as hooks."""
 
 import ast
 import functools
@@ -35,10 +32,7 @@ Form = Callable[[np.ndarray], Any]
 
 
 def form_for(function: Callable[..., Any]) -> Form:
-    """Find the first form of arrays that a function accepts: unchanged, writable, or of JAX.
-
-    A function that takes none of them gets them as they are, and says why it fails.
-    """
+    """Find the first form of arrays that a function accepts, else the first: unchanged, writable, of JAX."""
     forms: tuple[Form, ...] = (np.asarray, np.array, as_jax)
     sample = np.ones((4, 4), np.float32)
     sample.flags.writeable = False
@@ -69,10 +63,7 @@ class TransformHook:
 def inferred(
     function: Callable[..., Any], specs: Sequence[ArraySpec]
 ) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of the function's result for arrays of these specs.
-
-    It is called on ones if they are small; else JAX traces it, or it is called after all.
-    """
+    """Shape and dtype of a result: the function is called on small ones, traced by JAX, or called anyway."""
     is_narrow = all(spec.dtype.itemsize <= 4 for spec in specs)  # JAX narrows 64 bits
     if is_narrow and sum(spec.size for spec in specs) > CALLED_TO_INFER:
         import jax
@@ -125,10 +116,7 @@ def _value_of_leaf(transform: NamedTransform, original: Original | None, hooks: 
 
 
 def _value_of_tree(transform: NamedTransform, original: Original | None, hooks: AddedHooks) -> str:
-    """Write a `multi_value_fn` as the `value` of a rule.
-
-    Raises UsageError if the original has to be known, and for a function of too many leaves.
-    """
+    """Write a `multi_value_fn` as a rule's `value`. Raises UsageError if it needs more than is known."""
     function, pattern = transform.given.multi_value_fn, transform.pattern
     # A RestoreTransform's function gets restore arguments, which have their defaults.
     defaults = SimpleNamespace(restore_type=None, dtype=None, sharding=None, global_shape=None)
@@ -182,10 +170,7 @@ INPUTS = "multi_value_fn_input_args"
 def recipe_of_transforms(
     transforms: Any, default_to_original: bool, original: Original | None
 ) -> MigratedRecipe:
-    """Make the recipe, as `ckpt_surgery.from_orbax_transforms` describes it.
-
-    `original` is what is known of the tree that the transforms are applied to. Raises UsageError.
-    """
+    """Make the recipe, as `from_orbax_transforms` describes it, of what is known of the `original` tree."""
     parsed = read_transforms(transforms, lambda path: key_of(path).text, "from_orbax_transforms")
     overlapping = any(literal(transform.pattern) is None for transform in parsed)
     if overlapping:

@@ -39,10 +39,7 @@ _KNOWN: dict[Hashable, Any] = {}
 
 
 def outcome(library: str, name: str, arguments: Sequence[Any], **keywords: Any) -> PromotedKind:
-    """Outcome of a function for operands of these dtypes, with axes of length 1.
-
-    Raises what the function raises.
-    """
+    """Outcome of a function for such operands, with axes of length 1. Raises what the function raises."""
     if library == NUMPY:  # whose functions do what its operators do, but for powers of bools
         function = operator.pow if name == "**" else getattr(np, _NAMES.get(name, name))
     else:
@@ -55,10 +52,7 @@ def outcome(library: str, name: str, arguments: Sequence[Any], **keywords: Any) 
 
 
 def whole_outcome(function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """Abstract result of a function of JAX: a PromotedKind, or a list or tuple of them.
-
-    Raises what the function raises.
-    """
+    """Abstract result, or results, of a function of JAX. Raises what the function raises."""
     given = _abstract([list(arguments), dict(keywords)], lambda operand: operand.shape)
     return _asked(JAX, function, *given)
 
@@ -202,10 +196,7 @@ def of_ml_dtypes(dtype: DType) -> bool:
 
 
 def converted(value: Any, dtype: DType) -> Any:
-    """Cast an operand, or a number of Python. Raises OverflowError for an integer that does not fit.
-
-    A number that is not finite becomes an array.
-    """
+    """Cast an operand or a number; one that is not finite becomes an array. Raises OverflowError."""
     if is_operand(value):
         return value.converted(dtype)
     if not isinstance(value, bool | int | float):

@@ -53,10 +53,7 @@ _OF_JAX = ("at", "addressable_shards", "device", "devices", "is_ready")
 
 
 class StandIn(Traced, LazyArray):
-    """The stand-in of an array, as a user's function sees it: an expression with shape and dtype.
-
-    It is NumPy's or JAX's, as it would be in the function: dtypes are promoted by their rules.
-    """
+    """A NumPy or JAX array, as a user's function sees it: an expression with shape and dtype."""
 
     has_shape: ClassVar[bool] = True
     _recorder: Any

@@ -1,8 +1,4 @@
-"""Stand-ins for arrays: a function that is called with them records its operations as an expression.
-
-Whatever no expression says raises Untraceable, which is no Exception, so that `except Exception` in the
-function does not hide it.
-"""
+"""Stand-ins for arrays: a function that is called with them records its operations as an expression."""
 
 import ast
 import functools
@@ -19,7 +15,7 @@ from ckpt_surgery.core.errors import FunctionError
 
 
 class Untraceable(BaseException):
-    """Raised if the function does something that no expression can."""
+    """The function does something that no expression can. `except Exception` in it must not hide that."""
 
 
 class Recorder:
@@ -53,10 +49,7 @@ class Recorder:
         return Traced(node_of(value, self), self)
 
     def refused(self, flaw: str, *operands: Any) -> Untraceable:
-        """Make the exception for a function that is more than an expression.
-
-        `operands`: what it does that with.
-        """
+        """Make the exception for a function that does more with `operands` than an expression can."""
         self.flaw = self.flaw or flaw
         return Untraceable(flaw)
 
@@ -207,10 +200,7 @@ for _name in _LEFT_OUT:
 def node_of(
     value: Any, recorder: Recorder, write: Callable[[Traced], ast.expr] = lambda value: value._node
 ) -> ast.expr:
-    """Build the syntax tree of an operand or an argument: a stand-in, a number, a text, a list of those.
-
-    `write` builds that of a stand-in.
-    """
+    """Build the syntax tree of a number, a text, a stand-in, which `write` builds, or a list of those."""
     if isinstance(value, Traced):
         return write(value)
     if isinstance(value, list | tuple):

@@ -136,10 +136,7 @@ class Difference(Represented):
 def diff_trees(
     a: Mapping[str, Leaf], b: Mapping[str, Leaf], holds_a: Holds = EVERYTHING, holds_b: Holds = EVERYTHING
 ) -> Difference:
-    """Compare two listings: keys, kinds, containers, shapes, dtypes, and the values of strings.
-
-    `holds_a` and `holds_b` say what the formats can express.
-    """
+    """Compare two listings, but not values of arrays; `holds_a`, `holds_b`: what formats can express."""
     common = [key for key in a if key in b]
     scalars = [key for key in common if _is_scalar_of_both(a[key], b[key], holds_a, holds_b)]
     kinds = set(scalars)
@@ -166,10 +163,7 @@ def _is_scalar_of_both(a: Leaf, b: Leaf, holds_a: Holds, holds_b: Holds) -> bool
 
 
 def _changes(a: Leaf, b: Leaf, a_tells: bool, b_tells: bool, is_scalar: bool) -> tuple[Part, ...]:
-    """The parts that differ. `a_tells` and `b_tells`: whether the format distinguishes lists from dicts.
-
-    `is_scalar`: the kinds differ only because a format has no scalars.
-    """
+    """The parts that differ; `a_tells`, `b_tells`: lists differ from dicts; `is_scalar`: kinds are equal."""
     parts: list[Part] = ["kind"] if a.kind != b.kind and not is_scalar else []
     if a.spec is not None and b.spec is not None:
         parts += ["shape"] if a.spec.shape != b.spec.shape else []
@@ -227,10 +221,7 @@ _INDEX = re.compile(r"\d+")
 
 
 def _value_rows(values: Iterable[ComparedLeaf], full: bool) -> Iterator[SummaryRow]:
-    """Rows of the leaves with other values, those with the largest distances first; `full`: each on its own.
-
-    Leaves whose keys differ in indices only have their largest distances, and the smallest cosine.
-    """
+    """Rows of leaves with other values, the largest distances first; each on its own if `full`."""
     unequal = (value for value in values if not value.equal)
     alike: dict[Any, list[ComparedLeaf]] = {}
     for n, value in enumerate(sorted(unequal, key=lambda value: (-value.max_abs, -value.max_rel))):
@@ -263,10 +254,7 @@ def _change_texts(change: Change) -> list[str]:
 
 
 def count_texts(difference: Difference, of_guesses: str = "") -> list[str]:
-    """`2 only in A`, `1 changed`, …: how many leaves differ, and how.
-
-    `of_guesses` is added where leaves are the same only to go by their names.
-    """
+    """`2 only in A`, `1 changed`, …; `of_guesses` is added where only names say that leaves are the same."""
     unequal = sum(not value.equal for value in difference.values or ())
     guessed = sum(one.proof is Proof.NAMES for one in difference.renamed)
     moved = len(difference.renamed)

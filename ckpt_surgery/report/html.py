@@ -227,9 +227,6 @@ def _recipe(plan: Plan, recipe: RecipeText | None) -> Iterator[str]:
 
 
 def decided_by(plan: Plan) -> Counter[str]:
-    """The number of leaves, of the result and dropped ones, that each rule claimed on their way, by its path.
-
-    A leaf counts at rules of several passes.
-    """
+    """Number of leaves, also dropped ones, that each rule claimed on their way, in any pass, by its path."""
     claimed = itertools.chain((step.claimed_by for step in plan.steps), (gone.rules for gone in plan.dropped))
     return Counter(rule.path for rules in claimed for rule in rules)

@@ -13,10 +13,7 @@ Parts = tuple[str, ...]
 
 
 class LeafMove(NamedTuple):
-    """A leaf of the result with the source leaves that it comes from, or a source leaf that is dropped.
-
-    Also a subtree of such leaves.
-    """
+    """A leaf, or a subtree, of the result with those that it comes from, or one that a source loses."""
 
     key: Parts | None
     """Components of the key in the result; None if the leaf is dropped."""
@@ -40,10 +37,7 @@ class Subtree(NamedTuple):
 
 
 def subtrees(moves: Sequence[LeafMove], sources: Sequence[Parts]) -> list[Subtree]:
-    """Each move is in exactly one of these, which are as large as they can be. In the order of the moves.
-
-    `sources` are the keys of all leaves of all sources, each once.
-    """
+    """The largest subtrees of moves, each in one, in order. `sources`: keys of all leaves of all sources."""
     results = Counter(head for move in moves if move.key is not None for head in _heads(move.key))
     origins = Counter(head for key in sources for head in _heads(key))
     candidates = [_candidates(move) for move in moves]

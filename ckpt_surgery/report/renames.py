@@ -124,10 +124,7 @@ def _pairs(left: Sequence[Leaf], right: Sequence[Leaf]) -> Iterator[tuple[Leaf, 
 
 
 def _place(leaf: Leaf) -> Hashable | None:
-    """Places and encoding of the stored bytes of an array; None if they are not known.
-
-    Bytes in the index of a checkpoint stand for themselves.
-    """
+    """Places and encoding of an array's stored bytes; None if unknown. Bytes in an index are themselves."""
     stored = leaf.manifest
     if stored is None or not stored.complete or not 0 < len(stored.chunks) <= MOST_CHUNKS:
         return None

@@ -188,10 +188,7 @@ class _Node:
 
 
 def tree(lines: Iterable[TreeLine], *, sort_by_size: bool = False) -> list[TreeLine]:
-    """The same lines as a tree in order, with a line for each of its nodes.
-
-    A node with one child and no leaf of its own shares the line of its child.
-    """
+    """The same lines as a tree in order. A node with one child and no leaf shares the line of its child."""
     root = _Node()
     for line in lines:
         node = root
@@ -233,11 +230,7 @@ def listing_summary(
     warnings: Sequence[str] = (),
     inside: int = 0,
 ) -> Summary:
-    """A checkpoint by its leaves. `texts`: values that are known, by key text; see `shared_texts`.
-
-    `others`: number of leaves that are not among these. `inside`: number of components that all keys begin
-    with, and that are left out.
-    """
+    """A checkpoint by its leaves and `texts` of values. `others`: not listed; `inside`: parts left out."""
     lines = listing(leaves, texts)
     if inside:
         lines = [replace(one, key=SEPARATOR.join(parts_of(one.key)[inside:])) for one in lines]

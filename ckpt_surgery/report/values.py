@@ -76,11 +76,7 @@ def value_differences(
 def statistics(
     source: Source, memory: int, leaves: Iterable[Leaf] | None = None, progress: Report | None = None
 ) -> dict[str, Statistics | Unread]:
-    """The statistics of every leaf with an array, or why it has none, by key text.
-
-    `memory` is the budget in bytes. `leaves`: those of the source that are read; None: all. `progress` is
-    told the bytes that are read. Raises SourceError where the leaves cannot be listed.
-    """
+    """Statistics of arrays, or why there are none, by key text. Raises SourceError if none can be listed."""
     listed = source.leaves().values() if leaves is None else leaves
     arrays = [leaf for leaf in listed if leaf.spec is not None]
     read = ByteCounter(sum(leaf.nbytes for leaf in arrays), progress, READING)
@@ -235,10 +231,7 @@ def is_numeric(leaf: Leaf) -> bool:
 
 
 def _comparable(a: Leaf, b: Leaf) -> bool:
-    """Whether both have arrays of the same shape, either of numbers or of the same dtype.
-
-    Other leaves differ in their descriptions already.
-    """
+    """Whether both have numbers, or elements of one dtype, in one shape; others differ in descriptions."""
     if a.spec is None or b.spec is None or a.spec.shape != b.spec.shape:
         return False
     return (is_numeric(a) and is_numeric(b)) or a.spec.dtype == b.spec.dtype

@@ -77,10 +77,7 @@ class Command(click.Command):
     """A command that refuses to take an option with a value twice; click silently uses the last one."""
 
     def __init__(self, name: str, examples: Mapping[str, str], hints: Mapping[str, Any], **more: Any):
-        """`examples`: command lines without the program's name, and what each of them does.
-
-        `hints`: of the parameters, which are made when they are asked for: the program's help lists none.
-        """
+        """`examples`: command lines and what they do. `hints`: of the parameters, made when asked for."""
         super().__init__(name, **more)
         self.examples = examples
         self._hints = hints

@@ -1,7 +1,4 @@
-"""Options on the command line: their names, and the values that they take.
-
-The texts of those that the library has, too, are in `inputs.options`.
-"""
+"""Options on the command line: their names and values. `inputs.options` has texts of the library's."""
 
 import dataclasses
 import re
@@ -64,10 +61,7 @@ class ReportFormat(StrEnum):
 
 
 def requested_format(arguments: Sequence[str]) -> ReportFormat:
-    """The format that a command line asks for, which may itself be wrong.
-
-    `--json` without a file counts. Read before click parses, so that its errors are reported in it, too.
-    """
+    """The format that a command line asks for; read before click parses, whose errors are in it, too."""
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     for option, value in zip(before, [*before, "-"][1:], strict=True):
         name, equals, given = option.partition("=")

@@ -125,10 +125,7 @@ def check_documents(
 
 
 def check_document_beside(document: str | None, *checkpoints: str, **chosen: Any) -> None:
-    """Refuse a document that would be written over or into one of the checkpoints that a command reads.
-
-    `chosen`: the format, step and item that all of them are read with.
-    """
+    """Refuse a document in or over a checkpoint that is read with the `chosen` format, step and item."""
     if document not in (None, STDOUT):
         from ckpt_surgery.inputs import output_files
 

@@ -1,7 +1,4 @@
-"""Output of `plan`, `apply` and `convert`: what will be done, and what was done.
-
-Also as Markdown, for the summary of a step of GitHub Actions.
-"""
+"""What `plan`, `apply` and `convert` do: for people, and as Markdown for a step of GitHub Actions."""
 
 import os
 import re
@@ -125,10 +122,7 @@ def add_failure(file: Path, command: str, problems: Iterable[str]) -> None:
 
 
 def markdown(plan: "Plan", diff: str, after: Sequence[str] = ()) -> str:
-    """A heading, a table of the totals, the warnings, and the diff, which is folded away.
-
-    `after`: lines about the result; empty where the plan was not carried out.
-    """
+    """A heading, totals, warnings and the diff, folded away. `after`: lines about the result, if any."""
     from ckpt_surgery.report.plan import leaves_before
     from ckpt_surgery.report.plan_texts import fate_texts
 

@@ -37,10 +37,7 @@ INDENT = 4
 
 
 def padded(rows: Sequence[Sequence[Text]], right: Collection[int] = ()) -> list[list[Text]]:
-    """The cells with all columns as wide as their widest cell, and without the columns that are empty.
-
-    `right`: numbers of the columns whose cells are put to the right end.
-    """
+    """Make columns as wide as their widest cell; drop empty ones. Columns `right` are aligned so."""
     widths = [max((cell.cell_len for cell in column), default=0) for column in zip(*rows, strict=True)]
     padded_rows: list[list[Text]] = [[] for _ in rows]
     for row, cells in zip(rows, padded_rows, strict=True):

@@ -67,10 +67,7 @@ class Terminal:
         self.text.print(*map(_text_of, lines), sep="\n")
 
     def warn(self, lines: "Iterable[Line]") -> None:
-        """Print sentences, even with `--quiet`: wrapped at words where the width is that of a terminal.
-
-        Elsewhere, as in the logs of a job, each is on a line, however long.
-        """
+        """Print sentences, even with `--quiet`: wrapped if the width is a terminal's, else a line each."""
         console = self.notes if self.settings.quiet else self.text
         texts = [_text_of(line) for line in lines]
         if console.is_terminal or "COLUMNS" in os.environ:
@@ -140,20 +137,13 @@ def reuse_memory() -> None:
 
 
 def enable_gc() -> None:
-    """Turn garbage collection on, so that arrays in reference cycles are freed before the program ends.
-
-    What planning allocated, which may be millions of small values, is ignored for good.
-    """
+    """Turn garbage collection on; what planning allocated, perhaps millions of values, is ignored."""
     gc.freeze()
     gc.enable()
 
 
 def open_terminal(settings: Settings, json_to: str | None = None, *, taken: bool = False) -> Terminal:
-    """The consoles for a command; stdout is left to the JSON document where `json_to` is `-`.
-
-    `taken`: whether stdout is left to something else. Raises StorageError where the document would be lost,
-    because stdout is closed.
-    """
+    """The consoles of a command; stdout may be `taken` by a document. Raises StorageError if it is closed."""
     taken = taken or json_to == STDOUT
     if taken and is_absent(sys.stdout):
         message = "standard output is closed, so the JSON document cannot be written"
@@ -192,10 +182,7 @@ def print_errors(messages: Sequence[str], settings: Settings) -> None:
 
 
 def cut_lines(lines: Sequence[str], width: int) -> list[str]:
-    """The lines of a problem, those of a recipe cut where they are longer than the terminal is wide.
-
-    Wrapped, they would have their carets below other characters.
-    """
+    """Cut lines of recipes that are longer than the terminal is wide, so that carets stay below them."""
     cut = list(lines)
     for number, caret in enumerate(lines):
         if not number or "^" not in caret or caret.strip(" ^"):
@@ -231,10 +218,7 @@ def _option(argument: str, value: str) -> str:
 
 
 def problem_text(problem: Problem) -> str:
-    """A problem as it is printed, with its code after its place.
-
-    No text of a recipe or a checkpoint can end a line or move the cursor.
-    """
+    """A printable problem with its code after its place: no text can end a line or move the cursor."""
     hint = None if problem.hint is None else shown(as_options(problem.hint))
     place = problem.place
     if place is None:

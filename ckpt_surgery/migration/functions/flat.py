@@ -13,10 +13,7 @@ from ckpt_surgery.live.tree import LiveTree, live_tree
 
 
 def with_flat_dicts(recipe: Any, flat: bool) -> Any:
-    """Return the recipe, or if `flat` is true, wrap a function of flat dicts as one of trees.
-
-    Raises UsageError for a recipe that is not a function, of which `flat` says nothing.
-    """
+    """Wrap a function of flat dicts as one of trees if `flat`. Raises UsageError for what is no function."""
     if flat and (not callable(recipe) or isinstance(recipe, str)):
         raise UsageError(
             "`flat=True` says what a function gets and returns, and the recipe is not a function",

@@ -34,11 +34,7 @@ the key above them."""
 
 
 def move_rules(moves: Sequence[KeyMove], listings: Mapping[str, Mapping[str, Leaf]]) -> list[Rule]:
-    """Make rules that move leaves; one rule moves a whole subtree.
-
-    `listings`: the leaves of each source by name. Leaves that `moves` has several times go to several places,
-    which expressions cannot do for those that are not arrays.
-    """
+    """Make rules that move leaves, one for a whole subtree. `listings`: leaves of each source by name."""
     moved = defaultdict[str, dict[str, list[KeyMove]]](dict)
     for move in moves:
         moved[move.source].setdefault(move.leaf.key.text, []).append(move)
@@ -77,10 +73,7 @@ def _matching(depth: int, moves: Sequence[KeyMove]) -> Rule:
 def _subtrees(
     leaves: Sequence[Leaf], moved: Mapping[str, Sequence[KeyMove]], depth: int
 ) -> Iterator[Subtree]:
-    """Yield the largest subtrees that are moved as a whole; a leaf moved alone is a subtree of one.
-
-    `leaves`: all leaves below one key of `depth` components.
-    """
+    """Yield the largest subtrees, or leaves, that move as a whole, among all leaves below one key."""
     per_leaf = [moved[leaf.key.text] for leaf in leaves if leaf.key.text in moved]
     if not per_leaf:
         return

@@ -87,10 +87,7 @@ def recipe_of_function(
 
 @contextmanager
 def tracing(recorder: ArrayRecorder, *functions: Any) -> Iterator[None]:
-    """Record operations on stand-ins within this context, in these functions and in those that they call.
-
-    Raises UsageError for what no expression says, also if the functions hide it.
-    """
+    """Record operations on stand-ins. Raises UsageError for what no expression says, also if it is hidden."""
     with replaced(*functions):
         try:
             yield
@@ -137,10 +134,7 @@ def described(function: Callable[..., Any]) -> TracedFunction:
 
 
 def source_names(function: Callable[..., Any], label: str, count: int) -> list[str]:
-    """Names of the sources in the recipe: those of the function's arguments, if they are valid there.
-
-    Raises UsageError, with the function's label, if it cannot be called with so many trees.
-    """
+    """Names of the sources: those of the arguments, if valid. Raises UsageError if the numbers differ."""
     names: list[str] = []
     try:
         signature = inspect.signature(function)
