@@ -145,9 +145,6 @@ def _divide(
     return values, moves, jobs
 
 
-# --- values that are taken over: as they are, or moved from device to device ------------------------------
-
-
 def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> Move | None:
     """Move that makes a tree's value a leaf unchanged; `like`: the target's; None if the host has to help."""
     import jax
@@ -185,9 +182,6 @@ def _take_over(move: Move, in_result: set[int]) -> Any:
         in_result.add(id(value))
         return value
     return jax.device_put(value, value.sharding, may_alias=False) if value.committed else jnp.copy(value)
-
-
-# --- donation ---------------------------------------------------------------------------------------------
 
 
 def _donation(restoration: Restoration, staying: Iterable[Any]) -> Callable[[str], None]:
@@ -239,9 +233,6 @@ def _jax_arrays(values: Iterable[Any]) -> list[Any]:
     import jax
 
     return [value for value in values if isinstance(value, jax.Array)]
-
-
-# --- lazy arrays: each is computed when its elements are asked for ----------------------------------------
 
 
 class PlannedArray(LazyArray):

@@ -98,9 +98,6 @@ def dtype_flaw(dtype: np.dtype[Any], narrows: bool = True) -> str | None:
     )
 
 
-# --- targets ----------------------------------------------------------------------------------------------
-
-
 def settled(tree: LiveTree, plan: Plan, sources: Mapping[str, Source]) -> LiveTree:
     """Replace each `Wanted` of a target that the plan gives a value by a description of this value.
 

@@ -94,9 +94,6 @@ def indices_of(entry: Any, axis: int, length: int) -> np.ndarray:
     return wanted
 
 
-# --- regions ----------------------------------------------------------------------------------------------
-
-
 def read_picked(
     picked: Sequence[Picked], spec: ArraySpec, unit: Shape | None, read: Callable[[Region], np.ndarray]
 ) -> np.ndarray:
@@ -146,9 +143,6 @@ def _runs(indices: Picked, unit: int | None, stride: int) -> Iterator[tuple[slic
             stop = int(np.searchsorted(numbers[start:end], numbers[start] + most)) + start
             yield slice(start, stop), indices[start:stop]
             start = stop
-
-
-# --- subscripts of the expression language ----------------------------------------------------------------
 
 
 def parse_subscript(index: Any, shape: Shape) -> tuple[list[Any], list[Any]]:

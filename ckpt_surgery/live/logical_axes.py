@@ -75,9 +75,6 @@ def _each(over: Any) -> Iterator[Any]:
     yield from (axis for axis in (over if isinstance(over, tuple | list) else (over,)) if axis is not None)
 
 
-# --- what is given ----------------------------------------------------------------------------------------
-
-
 def _parsed_rules(rules: Any) -> Iterator[tuple[Any, Any]]:
     listed = rules.items() if isinstance(rules, Mapping) else rules
     if isinstance(listed, str) or not isinstance(listed, Iterable):
@@ -120,9 +117,6 @@ def _names_axes(node: Any) -> bool:
 
     is_names = isinstance(node, tuple) and all(isinstance(axis, str | None) for axis in node)
     return isinstance(node, PartitionSpec) or is_names
-
-
-# --- which leaf takes which axes --------------------------------------------------------------------------
 
 
 class _Layout:
@@ -175,9 +169,6 @@ def _layout(axes: Mapping[Names, Axes], keys: Iterable[Names]) -> _Layout | None
         return OPTIMIZER.isdisjoint(root), counts[root], root[-1:] in {(name,) for name in ROOTS}, -len(root)
 
     return _Layout(axes, max(counts, key=likelihood))
-
-
-# --- shardings --------------------------------------------------------------------------------------------
 
 
 def shardings_by_names(
@@ -248,9 +239,6 @@ def _listed(axes: tuple[Any, ...]) -> str:
 
 def _keys(texts: Sequence[str]) -> str:
     return few_keys(map(shown, texts), most=len(texts))
-
-
-# --- variables and their axes -----------------------------------------------------------------------------
 
 
 def split_axes(variables: Mapping[str, Any]) -> tuple[Any, Any]:

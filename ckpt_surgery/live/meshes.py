@@ -58,9 +58,6 @@ def mesh_text(mesh: Any) -> str:
     return shown(f"{{{', '.join(f'{name}: {length}' for name, length in mesh.shape.items())}}}")
 
 
-# --- boxes of flax ----------------------------------------------------------------------------------------
-
-
 Boxes = Mapping[str, Callable[[Any], Any]]
 """Shardings named by boxes, by the text of the key of their array, as functions of a mesh.
 

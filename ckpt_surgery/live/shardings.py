@@ -147,9 +147,6 @@ def _mesh_clause(sharding: Any) -> str:
     return f"; the sharding is {spec_as_text(sharding.spec)} on the mesh {mesh_text(mesh)}"
 
 
-# --- rules: a mesh, and PartitionSpecs for the keys that regular expressions match ------------------------
-
-
 WANTED = "Rules are `(mesh, [(regex, PartitionSpec), …])` or `(mesh, {regex: PartitionSpec, …})`."
 
 
@@ -190,9 +187,6 @@ def _rule(rule: Any, mesh: Any) -> tuple[regex.Pattern[str], Any]:
 
 def _rule_text(pattern: str) -> str:
     return f"the rule `{shown(pattern)}` of `shardings`"
-
-
-# --- prefixes of a tree: a sharding holds for all leaves below its place ----------------------------------
 
 
 Path = tuple[Any, ...]

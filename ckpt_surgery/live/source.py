@@ -104,9 +104,6 @@ class TreeSource:
         return self._fingerprint
 
 
-# --- shards -----------------------------------------------------------------------------------------------
-
-
 def read_shards(array: Any, spec: ArraySpec, region: Region) -> np.ndarray | None:
     """Elements of a region; None if another process holds some of them.
 

@@ -139,9 +139,6 @@ def plain_value(leaf: Leaf) -> Any:
     return EMPTY_NODES.get(leaf.empty, lambda: None)()
 
 
-# --- leaves -----------------------------------------------------------------------------------------------
-
-
 def _is_empty(node: Any) -> bool:
     """True if an object is a node of pytrees without children, such as None and `{}`."""
     import jax
@@ -243,9 +240,6 @@ def with_states(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
         return treedef.unflatten(parts)
 
     return treedef.unflatten(nodes), with_modules
-
-
-# --- names of keys ----------------------------------------------------------------------------------------
 
 
 def key_of(path: Sequence[Any]) -> Key:

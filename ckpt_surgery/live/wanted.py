@@ -109,9 +109,6 @@ def _number(type_: type, dtype: DType | None = None) -> Wanted:
     return Wanted(type_, LeafKind.SCALAR, ArraySpec((), np.dtype(type_) if dtype is None else dtype))
 
 
-# --- metadata of Orbax ------------------------------------------------------------------------------------
-
-
 _WRAPPERS = {"StepMetadata": "item_metadata", "CheckpointMetadata": "metadata", "TreeMetadata": "tree"}
 """Types of metadata that stand for a tree, and the attribute with what they hold."""
 

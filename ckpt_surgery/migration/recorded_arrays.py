@@ -93,8 +93,6 @@ class StandIn(Traced, LazyArray):
             return self
         return StandIn(self._node, self._recorder, self._array, self.leaves, library, weak, self._extent)
 
-    # --- writing down -------------------------------------------------------------------------------------
-
     def _written(self, build: Callable[[Callable[[Any], ast.expr]], ast.expr]) -> "StandIn":
         """Make the value of an expression, which `build` makes with a function that writes operands."""
         operands: dict[str, StandIn] = {}
@@ -184,8 +182,6 @@ class StandIn(Traced, LazyArray):
             return [self._lifted(item) for item in value]
         return value if concrete_array(value) is None else self._recorder.operand(value)
 
-    # --- operators ----------------------------------------------------------------------------------------
-
     def _operated(self, symbol: str, left: Any, right: Any) -> "StandIn":
         sides = [self._recorder.operand(side) for side in (left, right)]
         of_jax = any(isinstance(side, StandIn) and side.library == JAX for side in sides)
@@ -246,8 +242,6 @@ class StandIn(Traced, LazyArray):
 
     def _started(self) -> "StandIn":
         return self if kind(self.dtype) in "iu" else self._operated("+", 0, self)
-
-    # --- what a function calls ----------------------------------------------------------------------------
 
     def _cast(self, dtype: Any) -> "StandIn":
         wanted = dtype_named(dtype)

@@ -311,8 +311,6 @@ def stand_ins_in(value: Any) -> Iterator[Traced]:
             yield from stand_ins_in(item)
 
 
-# --- calls of the language ---
-
 Call = Callable[..., Any]
 """A function of a library, written with functions of the language."""
 

@@ -117,9 +117,6 @@ def _with_flags(pattern: re.Pattern[Any]) -> Any:
     return f"(?{letters}){pattern.pattern}" if letters else pattern.pattern
 
 
-# --- translators of the importer --------------------------------------------------------------------------
-
-
 Translation = Callable[..., Any]
 """A function of options, key, value and groups. It returns a new key, None to drop the leaf, and a value."""
 F = TypeVar("F", bound=Translation)

@@ -250,9 +250,6 @@ def _change_texts(change: Change) -> list[str]:
     return [f"{text} in {name}" for text, name in zip(texts, names, strict=True)]
 
 
-# --- in words ---------------------------------------------------------------------------------------------
-
-
 def count_texts(difference: Difference, of_guesses: str = "") -> list[str]:
     """`2 only in A`, `1 changed`, …; `of_guesses` is added where only names say that leaves are the same."""
     unequal = sum(not value.equal for value in difference.values or ())

@@ -84,9 +84,6 @@ def _text(text: str) -> str:
     return escape(shown(text))
 
 
-# --- data of the tree ---------------------------------------------------------------------------------------
-
-
 def _numbered() -> dict[Any, int]:
     """Values that occur many times, each once, and its number, which it gets where it is looked up."""
     return defaultdict(itertools.count().__next__)
@@ -133,9 +130,6 @@ def embedded(data: Mapping[str, Any]) -> str:
     """JSON for the inside of a `<script>`: nothing in it can end the element or begin a comment."""
     text = json.dumps(data, separators=(",", ":"))
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
-
-
-# --- what needs no script -----------------------------------------------------------------------------------
 
 
 def _summary(plan: Plan, ran: Mapping[str, Any]) -> Iterator[str]:
@@ -196,9 +190,6 @@ def _warnings(plan: Plan) -> Iterator[str]:
         if lines:
             listed = "".join(f"<li>{_text(line)}</li>" for line in lines)
             yield f'<section id="{name}"><h2>{title}</h2><ul>{listed}</ul></section>'
-
-
-# --- the recipe ---------------------------------------------------------------------------------------------
 
 
 def _recipe(plan: Plan, recipe: RecipeText | None) -> Iterator[str]:

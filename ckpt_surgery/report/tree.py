@@ -132,9 +132,6 @@ def size_texts(leaves: Sequence[Leaf], others: int = 0) -> list[str]:
     return parts
 
 
-# --- lines ---------------------------------------------------------------------------------------------
-
-
 def listing(
     leaves: Sequence[Leaf], texts: Mapping[str, str], *, full: bool = False, depth: int | None = None
 ) -> list[TreeLine]:

@@ -108,9 +108,6 @@ def same_values(
     return same
 
 
-# --- one checkpoint ----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Moments:
     """Count, mean and sum of squared deviations of the finite values seen so far."""
@@ -219,9 +216,6 @@ def _moments_of_integers(piece: np.ndarray) -> _Moments:
     return _Moments(piece.size, low + shift, squares, 0, low, high, 0, 0, bars)
 
 
-# --- two checkpoints ---------------------------------------------------------------------------------
-
-
 def is_numeric(leaf: Leaf) -> bool:
     """Whether a leaf has an array of numbers, not of objects, texts, dates or records."""
     if leaf.spec is None:
@@ -242,9 +236,6 @@ def _why_uncompared(a: Leaf, b: Leaf, without_values: Collection[str]) -> str | 
     if a.key.text in without_values or b.key.text in without_values:
         return "one of the two has its shape and dtype, and no value"
     return _why_unread(b if a.unreadable is None else a)
-
-
-# --- elements ----------------------------------------------------------------------------------------
 
 
 def _pieces(block: np.ndarray) -> Iterator[np.ndarray]:

@@ -70,9 +70,6 @@ def rendered(format: ReportFormat, problems: Sequence[ReportedProblem], exit_cod
     return ""
 
 
-# --- workflow commands --------------------------------------------------------------------------------------
-
-
 def workflow_commands(problems: Iterable[ReportedProblem]) -> str:
     """A line for each problem, which GitHub shows beside the lines of a pull request.
 
@@ -97,11 +94,11 @@ def _escaped(text: str, more: str = "") -> str:
     return text.translate({ord(one): f"%{ord(one):02X}" for one in f"%\r\n{more}"})
 
 
-# --- SARIF, version 2.1.0: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html -----------------
-
-
 def sarif_document(problems: Sequence[ReportedProblem], exit_code: int) -> dict[str, Any]:
-    """A log of one run, with a result for each problem and a rule for each code that they have."""
+    """A log of one run, with a result for each problem and a rule for each code that they have.
+
+    https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
+    """
     codes = sorted({one.code for one in problems if one.code is not None})
     driver = {"name": "ckpt-surgery", "version": VERSION, "rules": [_rule(code) for code in codes]}
     run = {

@@ -73,9 +73,6 @@ def requested_format(arguments: Sequence[str]) -> ReportFormat:
     return ReportFormat.TEXT
 
 
-# --- values ------------------------------------------------------------------------------------------------
-
-
 def _format(value: str, names: Sequence[str]) -> str:
     if value not in names:
         raise ValueError(f"`{value}` is not one of: {', '.join(names)}")
@@ -141,9 +138,6 @@ def _set_globally(ctx: click.Context, param: click.Parameter, value: int) -> Non
     settings = root.obj if isinstance(root.obj, Settings) else Settings()
     before = getattr(settings, str(param.name))
     root.obj = dataclasses.replace(settings, **{str(param.name): type(before)(before + value)})
-
-
-# --- options that several commands have ---------------------------------------------------------------------
 
 
 def global_params() -> list[click.Parameter]:

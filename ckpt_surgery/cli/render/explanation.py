@@ -52,9 +52,6 @@ def explanation_lines(explanation: "Explanation", *, full: bool, width: int) -> 
         yield from _used_lines(explanation, one, full, width)
 
 
-# --- a leaf of the result -----------------------------------------------------------------------------------
-
-
 def _made_lines(explanation: "Explanation", made: Made, full: bool, width: int) -> Iterator[Text]:
     step, several = made.step, _several(explanation)
     word = (fate_word(step.fate), STYLES[step.fate])
@@ -111,9 +108,6 @@ def _stage_lines(
         yield from _listed("  makes", [(key, "") for key in stage.keys], full)
 
 
-# --- a leaf of a source -------------------------------------------------------------------------------------
-
-
 def _used_lines(explanation: "Explanation", used: Used, full: bool, width: int) -> Iterator[Text]:
     path = next(i.path for i in explanation.plan.inputs if i.name == used.source)
     leaf, gone = used.leaf, used.dropped
@@ -152,9 +146,6 @@ def _near(used: Used, width: int, claimed: bool) -> Iterator[Text]:
         yield from _flowing("", why.split(" "), " ", width)
     if not (others or claimed):
         yield labelled("rule", "none matches its key, the beginning or the end of it")
-
-
-# --- lines --------------------------------------------------------------------------------------------------
 
 
 def _several(explanation: "Explanation") -> bool:

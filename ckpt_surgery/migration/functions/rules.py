@@ -107,9 +107,6 @@ def _part(key: Key, start: int, stop: int | None) -> Key:
     return Key(key.names[start:stop], key.sequences[start:stop])
 
 
-# --- keys as text of recipes ------------------------------------------------------------------------------
-
-
 def escaped(text: str) -> str:
     """Escape a text for a regular expression."""
     return str(regex.escape(text, special_only=True))

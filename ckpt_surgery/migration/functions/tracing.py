@@ -114,9 +114,6 @@ def _dicts_for_lists(sources: Sequence[Original], returned: Iterable[Leaf]) -> I
             yield key.text
 
 
-# --- the function -----------------------------------------------------------------------------------------
-
-
 def described(function: Callable[..., Any]) -> TracedFunction:
     """Describe a function by name and place, for messages."""
     inner: Any = function
@@ -173,9 +170,6 @@ def _stand_ins(original: Original, name: str, recorder: ArrayRecorder, origins: 
         if leaf.kind in VALUELESS and held is not None:
             origins.setdefault(id(values[text]), (values[text], leaf))
     return original.rebuilt(values)
-
-
-# --- the rules --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
