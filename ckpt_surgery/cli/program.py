@@ -30,9 +30,6 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 
-SUMMARIZED = ("plan", "apply", "convert", "merge")
-"""Commands that add to the summary of a step of GitHub Actions, also where they fail."""
-
 EVERYDAY = (
     *("inspect", "plan", "apply", "convert", "diff", "verify"),
     *("merge", "infer", "explain", "recipes", "demo"),
@@ -135,7 +132,7 @@ def _with_command(problem: Problem, arguments: Sequence[str]) -> Problem:
 def _fail(problems: Sequence[Problem], code: int, ctx: click.Context, *, printed: bool = False) -> int:
     """Report an error: on stderr unless it is `printed`, on stdout where a format for programs is asked for,
     and on the page of a CI job. Returns the exit code, negated."""
-    from ckpt_surgery.cli.render.reports import add_failure, summary_file
+    from ckpt_surgery.cli.render.reports import add_failure
 
     texts = problem_texts(problems)
     if not printed:
@@ -147,10 +144,9 @@ def _fail(problems: Sequence[Problem], code: int, ctx: click.Context, *, printed
     reported = 1 if ctx.meta[PROGRAM] else code
     sys.stdout.write(rendered(ctx.meta["report"], [as_report(problem) for problem in problems], reported))
     sys.stdout.flush()
-    file = summary_file() if ctx.invoked_subcommand in SUMMARIZED else None
-    if file is not None:
+    if ctx.invoked_subcommand in ("plan", "apply", "convert", "merge"):
         try:
-            add_failure(file, str(ctx.invoked_subcommand), texts)
+            add_failure(ctx.invoked_subcommand, texts)
         except OSError as error:
             print_errors([f"the summary of the step cannot be written: {error}"], ctx.obj)
     return -code

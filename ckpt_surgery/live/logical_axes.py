@@ -1,5 +1,6 @@
 """Shardings by the names of parameters' axes, as Flax and T5X have them, and rules from names to a mesh."""
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,7 +25,6 @@ SUFFIX = "_axes"
 """Suffix in names of collections and leaves that hold names of axes, beside those with the arrays."""
 _WANTED = "Give `LogicalAxes(mesh, [(name, mesh_axis), …], params_axes)`."
 _UNNAMED = "no names of axes are given"
-_NAME_THEM = "Give each of these as many names as it has axes; None for an axis that is not divided."
 
 
 class LogicalAxes:
@@ -63,16 +63,14 @@ def mesh_axes(axes: Axes, rules: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
     assigned = {i: name for i, name in enumerate(names) if not isinstance(name, str)}
     for name, over in rules:
         free = name in names and names.index(name) not in assigned
-        if free and not set(_each(over)).intersection(
-            mesh_axis for axis in assigned.values() for mesh_axis in _each(axis)
-        ):
+        if free and set(_each(over)).isdisjoint(itertools.chain(*map(_each, assigned.values()))):
             assigned[names.index(name)] = over
     return tuple(assigned.get(i) for i in range(len(names)))
 
 
-def _each(over: Any) -> Iterator[Any]:
+def _each(over: Any) -> list[Any]:
     """Mesh axes in the value of a rule."""
-    yield from (axis for axis in (over if isinstance(over, tuple | list) else (over,)) if axis is not None)
+    return [axis for axis in (over if isinstance(over, tuple | list) else (over,)) if axis is not None]
 
 
 def _parsed_rules(rules: Any) -> Iterator[tuple[Any, Any]]:
@@ -130,7 +128,7 @@ class _Layout:
         self.collections = tops if PARAMS in tops else frozenset[str]()
         """First components of the axes, if these are collections of variables; else none."""
         of_params = {path[1:]: path for path in axes if path[0] == PARAMS}
-        self.by_own_path = of_params if self.collections else {path: path for path in axes}
+        self.by_own_path = of_params or {path: path for path in axes}
         """Paths of the parameters by the form that optimizer slots have: without the collection."""
 
     def parameter(self, names: Names) -> Names | None:
@@ -229,8 +227,9 @@ def _check(
         elif len(set(names)) < len(names):
             flaws[f"a name is twice in {_listed(axes or ())}"].append(text)
     if flaws:
-        messages = (f"{_keys(texts)}: {what}" for what, texts in flaws.items())
-        raise PlanError(*(Problem(message, hint=_NAME_THEM) for message in messages), code=Code.SHARDING)
+        hint = "Give each of these as many names as it has axes; None for an axis that is not divided."
+        problems = [Problem(f"{_keys(texts)}: {what}", hint=hint) for what, texts in flaws.items()]
+        raise PlanError(*problems, code=Code.SHARDING)
 
 
 def _listed(axes: tuple[Any, ...]) -> str:

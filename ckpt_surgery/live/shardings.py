@@ -61,11 +61,12 @@ def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] =
             text: _own_sharding(text, value, boxes) if given.get(text) is None else given[text]
             for text, value in arrays.items()
         }
-    misfits = [
-        Notice("", shown(text), f" {flaw}{_mesh_clause(sharding)}")
-        for text, sharding in resolved.items()
-        if (flaw := sharding_flaw(tree.leaves[text], sharding)) is not None
-    ]
+    misfits = []
+    for text, sharding in resolved.items():
+        if (flaw := sharding_flaw(tree.leaves[text], sharding)) is not None:
+            if (mesh := getattr(sharding, "mesh", None)) is not None:
+                flaw += f"; the sharding is {spec_as_text(sharding.spec)} on the mesh {mesh_text(mesh)}"
+            misfits.append(Notice("", shown(text), f" {flaw}"))
     if misfits:
         problems = (Problem(misfit.sentence, hint=_HINT) for misfit in merged(misfits))
         raise PlanError(*problems, code=Code.SHARDING)
@@ -138,13 +139,6 @@ def _own_sharding(text: str, value: Any, boxes: Boxes) -> Any:
 
 
 _HINT = "Give these leaves another sharding: in rules, by one above that matches them first."
-
-
-def _mesh_clause(sharding: Any) -> str:
-    mesh = getattr(sharding, "mesh", None)
-    if mesh is None:
-        return ""
-    return f"; the sharding is {spec_as_text(sharding.spec)} on the mesh {mesh_text(mesh)}"
 
 
 WANTED = "Rules are `(mesh, [(regex, PartitionSpec), …])` or `(mesh, {regex: PartitionSpec, …})`."

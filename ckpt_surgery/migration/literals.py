@@ -9,9 +9,6 @@ import numpy as np
 from ckpt_surgery.core.dtypes import DTYPES, computation, kind
 from ckpt_surgery.migration.standins import number_node
 
-MOST_WRITTEN = 16
-"""Limit on the elements of an array that is written out."""
-
 
 def concrete_array(value: Any) -> np.ndarray | None:
     """Convert an array of NumPy or JAX with a supported dtype to NumPy; None for other values."""
@@ -30,7 +27,7 @@ def is_of_jax(type_: type | None) -> bool:
 def literal_node(array: np.ndarray) -> ast.expr | None:
     """Write bools, integers or floats bit for bit; None if neither few nor uniform, or of another kind."""
     uniform = _is_uniform(array)
-    if kind(array.dtype) not in "biuf" or not (uniform or array.size <= MOST_WRITTEN):
+    if kind(array.dtype) not in "biuf" or not (uniform or array.size <= 16):
         return None
     if uniform:
         return _element(array.reshape(-1)[0] if array.size else array.dtype.type(0), array.shape)

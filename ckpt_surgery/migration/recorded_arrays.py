@@ -13,7 +13,6 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import DType, dtype_named, kind
 from ckpt_surgery.core.errors import SurgeryError
-from ckpt_surgery.core.text import shortened, shown
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT, parse
 from ckpt_surgery.language.expressions.scope import Scope
@@ -31,7 +30,7 @@ from ckpt_surgery.migration.promotions import (
     promote,
     whole_outcome,
 )
-from ckpt_surgery.migration.replacing import asked_by_jax, is_operator, user_call
+from ckpt_surgery.migration.replacing import asked_by_jax, is_operator
 from ckpt_surgery.migration.standins import (
     ARITHMETIC,
     METHODS,
@@ -48,8 +47,6 @@ _REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
 """Functions whose `reduce` has another name."""
 _SYMBOLS = {function: symbol for symbol, (_, function) in OPERATORS.items()}
 """Operators of NumPy's arrays, by the function that they call."""
-_OF_JAX = ("at", "addressable_shards", "device", "devices", "is_ready")
-"""Attributes of JAX's arrays that NumPy's lack."""
 
 
 class StandIn(Traced, LazyArray):
@@ -294,7 +291,8 @@ class StandIn(Traced, LazyArray):
     def __getattr__(self, name: str) -> Any:
         if name in METHODS:
             return functools.partial(self._method, name)
-        if name.startswith("_") or not (hasattr(np.ndarray, name) or name in _OF_JAX):
+        of_jax = ("at", "addressable_shards", "device", "devices", "is_ready")  # which NumPy's arrays lack
+        if name.startswith("_") or not (hasattr(np.ndarray, name) or name in of_jax):
             raise AttributeError(f"an array has no attribute {name!r}")
         raise self._recorder.refused(f"it uses `.{name}`", self)
 
@@ -335,9 +333,7 @@ class StandIn(Traced, LazyArray):
     @property
     def __jax_array__(self) -> NoReturn:
         if asked_by_jax():
-            call = user_call()
-            flaw = "it calls a function of JAX that cannot be written down"
-            raise self._recorder.refused(f"{flaw}: `{shown(shortened(call, 80))}`" if call else flaw, self)
+            raise self._recorder.refused("it calls a function of JAX that cannot be written down", self)
         raise AttributeError("__jax_array__")
 
 

@@ -76,11 +76,10 @@ COMPARISONS: Mapping[str, tuple[str, str]] = {
 }
 OPERATORS = {**ARITHMETIC, **COMPARISONS}
 """Binary operators by symbol: the special method without its underscores, the function of NumPy and JAX."""
-_LEFT_OUT: Sequence[str] = (
-    *("bool", "int", "float", "complex", "index", "len", "iter", "contains", "array", "jax_array"),
-    *("setitem", "delitem", "format", "str", "round", "divmod", "rdivmod", "reduce_ex"),
+_NEED_A_VALUE = (
+    "bool int float complex index len iter contains array jax_array setitem delitem format str round divmod "
+    "rdivmod reduce_ex"
 )
-"""Special methods that need a value."""
 _ATTRIBUTES = ("T", "shape", "dtype", "ndim", "size")
 METHODS: Sequence[str] = (
     *("sum", "mean", "max", "min", "clip", "squeeze", "repeat", "reshape", "transpose", "dot", "ravel"),
@@ -193,7 +192,7 @@ for _symbol, (_method, _) in OPERATORS.items():
     setattr(Traced, f"__{_method}__", _operator(_symbol, reverse=False))
 for _symbol, (_method, _) in ARITHMETIC.items():
     setattr(Traced, f"__r{_method}__", _operator(_symbol, reverse=True))
-for _name in _LEFT_OUT:
+for _name in _NEED_A_VALUE.split():
     setattr(Traced, f"__{_name}__", _refusal(f"it asks for values, by `__{_name}__`"))
 
 
@@ -297,7 +296,6 @@ class RequestedKey:
 
 
 _OF_TEXTS = "eq ne hash str repr format len iter contains getitem add bool"
-"""Special methods by which a function could look at the key."""
 for _name in _OF_TEXTS.split():
     setattr(RequestedKey, f"__{_name}__", _refusal(f"it looks at the key by `__{_name}__`"))
 

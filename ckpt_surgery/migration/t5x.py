@@ -25,8 +25,6 @@ from ckpt_surgery.migration.replacing import replaced
 
 FUNCTION = "apply_assignment_map"
 """Name of T5X's function for such maps."""
-_EMPTY_NODES = {"fill": ".*", "when": "kind(target[key]) == 'empty'", "fallback": True, "optional": True}
-"""Rule for nodes without arrays, which T5X's maps never see."""
 _FLAGS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s", re.VERBOSE: "x", re.ASCII: "a"}
 
 Entry = tuple[str | re.Pattern[str], str | None]
@@ -64,7 +62,9 @@ def from_t5x_assignment_map(
         )
     optional = not options.get("require_all_rules_match", require_all_rules_match)
     rules = [_entry_rule(number, entry, optional) for number, entry in enumerate(assignment_map)]
-    before = [_EMPTY_NODES] if any("from" in rule for rule in rules) else []
+    # Nodes without arrays, which T5X's maps never see.
+    empty = {"fill": ".*", "when": "kind(target[key]) == 'empty'", "fallback": True, "optional": True}
+    before = [empty] if any("from" in rule for rule in rules) else []
     names = {len(before) + number: f"assignment_map[{number}]" for number in range(len(rules))}
     return MigratedRecipe({"version": 1, "rules": [*before, *rules]}, rules=names)
 

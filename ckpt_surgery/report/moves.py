@@ -147,7 +147,9 @@ def _groups(patterns: Sequence[RowPattern], likes: Mapping[int, Hashable]) -> Gr
     whole: dict[Hashable, list[str]] = defaultdict(list)
     for n, like in likes.items():
         one = patterns[n]
-        below, *rest = _parted(one.key, one.source)
+        key, source = one.key.split("/"), one.source.split("/")
+        start = common_end(key[::-1], source[::-1])
+        below, rest = "/".join(key[:start]), (tuple(key[start:]), tuple(source[start:]))
         alike[n if like is None or not (below and all(rest)) else (like, *rest)].append((n, below))
         if one.whole and one.key == one.source and like is not None:
             whole[like].append(one.key)
@@ -223,10 +225,3 @@ def _trees(mirror: str, base: str) -> tuple[str, str]:
     one, other = mirror.split("/"), base.split("/")
     same = min(common_end(one, other), len(one) - 1, len(other) - 1)
     return "/".join(one[: len(one) - same]), "/".join(other[: len(other) - same])
-
-
-def _parted(key: str, source: str) -> tuple[str, Parts, Parts]:
-    """Common beginning of two patterns, and the rest of each."""
-    one, other = key.split("/"), source.split("/")
-    start = common_end(one[::-1], other[::-1])
-    return "/".join(one[:start]), tuple(one[start:]), tuple(other[start:])

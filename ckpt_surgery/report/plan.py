@@ -19,8 +19,6 @@ ARROW = " → "
 """Between what a leaf was and what it is."""
 MOST_SOURCES = 3
 """Number of sources that a row and a summary name."""
-LEAST_TOGETHER = 3
-"""Number of rows of added leaves with one name from which on they share a row."""
 
 
 @frozen()
@@ -152,14 +150,14 @@ def _dropped_together(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _added_together(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows; those of one name and spec that one rule adds in many places as one: `state/…/m`."""
+    """The rows; those of one name and spec that one rule adds in three places or more as one: `state/…/m`."""
     alike: dict[Any, list[Row]] = {}
     for n, row in enumerate(rows):
         top, _, name = row.key.partition("/")[0], *row.key.rpartition("/")[1:]
         many = row.fate == Fate.ADDED.value and row.rule is not None and not row.sources
         alike.setdefault((row.rule, row.spec, top, name) if many else n, []).append(row)
     for group in alike.values():
-        if len(group) < LEAST_TOGETHER:
+        if len(group) < 3:
             yield from group
             continue
         keys = [row.key.split("/") for row in group]

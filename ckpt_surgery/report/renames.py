@@ -17,8 +17,6 @@ from ckpt_surgery.report.moves import common_end
 
 MOST_TRIED = 8
 """Number of leaves of B whose values are compared with those of one leaf of A."""
-MOST_PAIRS = 20_000
-"""Number of pairs of one shape up to which all are ranked; of more, those with the same numbers are."""
 MOST_CHUNKS = 10_000
 """Number of chunks up to which the places of a leaf's stored bytes are compared."""
 _NUMBER = re.compile(r"\d+")
@@ -113,7 +111,7 @@ def _matched(left: Sequence[Leaf], right: Sequence[Leaf], same: Same, proof: Pro
 
 def _pairs(left: Sequence[Leaf], right: Sequence[Leaf]) -> Iterator[tuple[Leaf, Leaf]]:
     """All pairs; where they are very many, those with the same numbers in their names."""
-    if len(left) * len(right) <= MOST_PAIRS:
+    if len(left) * len(right) <= 20_000:
         yield from itertools.product(left, right)
         return
     by_numbers: dict[Hashable, list[Leaf]] = defaultdict(list)

@@ -215,10 +215,6 @@ def _children(node: _Node, level: int, sort_by_size: bool) -> list[tuple[int, st
     return children[::-1]
 
 
-MOST_TREE_LINES = 60
-"""Lines of a tree; of a larger one only the upper levels are shown."""
-
-
 def listing_summary(
     about: str,
     leaves: Sequence[Leaf],
@@ -238,10 +234,10 @@ def listing_summary(
 
 
 def _upper_levels(lines: Sequence[TreeLine]) -> list[SummaryRow]:
-    """A tree with as many of its levels as fit."""
+    """A tree with as many of its levels as fit into 60 lines."""
     counts = Counter(line.level for line in lines)
     sizes = itertools.accumulate(counts[level] for level in sorted(counts))
-    deepest = max(0, sum(size <= MOST_TREE_LINES for size in sizes) - 1)
+    deepest = max(0, sum(size <= 60 for size in sizes) - 1)
     rows = []
     for line in lines:
         is_cut = line.level == deepest and line.leaf is None

@@ -10,10 +10,7 @@ from ckpt_surgery.cli.parameters.options import Argument, JsonTo
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.text import shown
 
-EXAMPLES = {
-    "clean new": "What dead runs left beside the checkpoint `new`.",
-    "clean new --yes": "Remove it.",
-}
+EXAMPLES = {"clean new": "What dead runs left beside the checkpoint `new`.", "clean new --yes": "Remove it."}
 STYLES = {"dead": "bold", "live": "cyan", "kept": "dim", "removed": "green"}
 
 

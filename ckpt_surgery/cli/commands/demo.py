@@ -15,10 +15,7 @@ from ckpt_surgery.core.text import shown
 if TYPE_CHECKING:
     import numpy as np
 
-EXAMPLES = {
-    "demo": "Into the new directory demo/.",
-    "demo DIRECTORY": "Into another one.",
-}
+EXAMPLES = {"demo": "Into the new directory demo/.", "demo DIRECTORY": "Into another one."}
 LAYERS = 3
 RECIPE = r"""# The new model scans over its layers, needs bfloat16, and has no moving average.
 version: 1

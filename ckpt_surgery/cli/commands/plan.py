@@ -7,7 +7,7 @@ from typing import Annotated, Unpack
 import click
 from click.core import ParameterSource
 
-from ckpt_surgery.cli.documents.reported_problems import as_warnings, rendered
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem, rendered
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.parameters.options import (
@@ -85,7 +85,9 @@ def plan(
     planned = applying.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
     code = report.planned(planned)
     if report_format in (ReportFormat.GITHUB, ReportFormat.SARIF):
-        sys.stdout.write(rendered(report_format, as_warnings(planned.warnings, None if rules else recipe), 0))
+        path = None if rules else recipe
+        warnings = [ReportedProblem(shown(warning), path=path) for warning in planned.warnings]
+        sys.stdout.write(rendered(report_format, warnings, 0))
     return code
 
 

@@ -8,10 +8,7 @@ from ckpt_surgery.cli.parameters.completion import complete_name
 from ckpt_surgery.cli.parameters.options import Argument
 from ckpt_surgery.cli.terminal.console import Terminal
 
-EXAMPLES = {
-    "recipes": "List them.",
-    "recipes @hf-llama3-to-jax": "Print one, as a beginning of your own.",
-}
+EXAMPLES = {"recipes": "List them.", "recipes @hf-llama3-to-jax": "Print one, as a beginning of your own."}
 
 
 @command("recipes", EXAMPLES, "List the recipes that come with the package.")

@@ -50,11 +50,6 @@ def as_report(problem: Problem, path: str | None = None) -> ReportedProblem:
     return ReportedProblem(message, code, hint, place.file, place.line, place.column, end)
 
 
-def as_warnings(warnings: Iterable[str], path: str | None = None) -> list[ReportedProblem]:
-    """Warnings as they are reported."""
-    return [ReportedProblem(shown(warning), path=path) for warning in warnings]
-
-
 def rendered(format: ReportFormat, problems: Sequence[ReportedProblem], exit_code: int) -> str:
     """Report on stdout, in this format, about a command that has ended; empty for `text`."""
     from ckpt_surgery.core.documents import json_text

@@ -187,11 +187,10 @@ Rules = Annotated[
     "EXPRESSION`, and last `keep:REGEX`, which drops the rest.",
     RULE,
 ]
-_STDOUT_IF_ALONE = {"is_flag": False, "flag_value": STDOUT}
 JsonTo = Annotated[
     str | None,
     "Write a JSON document; to stdout if no file follows, and all else to stderr.",
-    Form("[FILE.json|-]", ("--json",), document_path, complete_path, more=_STDOUT_IF_ALONE),
+    Form("[FILE.json|-]", ("--json",), document_path, complete_path, {"is_flag": False, "flag_value": "-"}),
 ]
 Full = Annotated[bool, "One line per key, nothing folded or left out."]
 Overwrite = Annotated[bool, "Replace DST; it stays until the new one is complete."]

@@ -69,14 +69,10 @@ def split_paths(
     sources = f"{number_of(least, 'source')}{' or more' if many else ''}"
     listed = ", ".join([*map(shown, names[:least]), *(["…"] if many else [])])
     hint = "Give the paths of the sources in this order, then the directory or file to write."
-    if len(paths) <= least:
-        wanted = [*names[len(paths) : least], *(["DST"] if many or needs_dst else [])]
-        wrong = f"missing: {', '.join(map(shown, wanted))}"
-    else:
-        wrong = f"too many: {', '.join(map(shown, paths[least + 1 :]))}"
-        if any(one.startswith("@") or one.endswith((".yaml", ".yml")) for one in paths):
-            hint = "With `-e` there is no RECIPE: all paths are sources, and the last one is the destination."
-    raise UsageError(f"the recipe takes {sources} ({listed}) and one destination; {wrong}", hint=hint)
+    if any(one.startswith("@") or one.endswith((".yaml", ".yml")) for one in paths):
+        hint = "With `-e` there is no RECIPE: all paths are sources, and the last one is the destination."
+    given = ", ".join(map(shown, paths)) or "nothing"
+    raise UsageError(f"the recipe takes {sources} ({listed}) and one destination; given: {given}", hint=hint)
 
 
 def check_json_name(document: str | None) -> None:

@@ -58,7 +58,7 @@ def _made_lines(explanation: "Explanation", made: Made, full: bool, width: int) 
     way = "copied by the store itself" if step.served else WAYS[step.transfer]
     about = f"  {describe(step.leaf)}, {bytes_text(step.leaf.nbytes)}, {way}"
     yield labelled("result", Text.assemble(word, about))
-    named = [(named_key(o.source, o.leaf.key.printed, several), describe(o.leaf)) for o in made.sources]
+    named = [(named_key(name, leaf.key.printed, several), describe(leaf)) for name, leaf in made.sources]
     yield from _listed("made from", named, full)
     if step.rule is None:
         own = step.fate == "defaulted"
@@ -163,9 +163,9 @@ def _rule_lines(
 
 def _excerpt(lines: "Sequence[Line]", full: bool) -> Iterator[Text]:
     most = len(lines) if full or len(lines) <= MOST_LINES + 1 else MOST_LINES
-    digits = len(str(lines[-1].number)) if lines else 0
-    for line in lines[:most]:
-        yield Text.assemble((f"  {line.number:>{digits}} | ", "dim"), shown(line.text))
+    digits = len(str(lines[-1][0])) if lines else 0
+    for number, text in lines[:most]:
+        yield Text.assemble((f"  {number:>{digits}} | ", "dim"), shown(text))
     if most < len(lines):
         yield Text(f"  {len(lines) - most} more lines (--full shows them)", "dim")
 

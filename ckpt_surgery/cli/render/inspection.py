@@ -38,7 +38,9 @@ def inspection_lines(
         lines = by_size(lines) if by_bytes else lines
     else:
         lines = tree(lines, sort_by_size=by_bytes)
-    mesh = _only_mesh(lines)
+    parts = [stored_sharding(line.leaf).rpartition(ON_MESH) for line in lines if line.leaf is not None]
+    meshes = {mesh for _, on, mesh in parts if on}
+    mesh = meshes.pop() if len(meshes) == 1 else ""
     yield from head_lines(inspection, verbose, width)
     yield from _labelled("mesh", [Text(mesh)] if mesh else [], width)
     yield Text()
@@ -51,13 +53,6 @@ def key_lines(inspection: Inspection) -> list[str]:
     """Keys on lines of their own, in the order of the checkpoint or of `sort`."""
     lines = listing(inspection.leaves, {}, full=True)
     return [line.key for line in (by_size(lines) if inspection.sort == "size" else lines)]
-
-
-def _only_mesh(lines: Sequence[TreeLine]) -> str:
-    """The mesh of devices of all shardings that have one; empty where there are several."""
-    parts = [stored_sharding(line.leaf).rpartition(ON_MESH) for line in lines if line.leaf is not None]
-    meshes = {mesh for _, on, mesh in parts if on}
-    return meshes.pop() if len(meshes) == 1 else ""
 
 
 def _cells(line: TreeLine, mesh: str, verbose: bool) -> list[Text]:

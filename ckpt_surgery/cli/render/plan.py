@@ -27,10 +27,6 @@ STYLES = {
 """Style of each fate."""
 
 
-LEAST_COLUMN = 37
-"""Least width of the words and the keys."""
-
-
 def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
     """The diff: inputs, rows by fate, totals. Kept leaves are only counted, unless `full` or `verbose`."""
     yield labelled("recipe", shown(plan.recipe))
@@ -118,7 +114,7 @@ def row_lines(rows: Sequence[SummaryRow], width: int) -> Iterator[Text]:
         style = STYLES.get(row.word.lower(), STYLES["transformed"])  # also `averaged`
         names.append(start_of(row.word, style).append(row.key, "" if row.what or row.why else "dim"))
     cells = padded([[Text(row.what, "dim"), Text(row.why, "dim")] for row in rows])
-    yield from rows_of(names, cells, width, WORD, least=LEAST_COLUMN)
+    yield from rows_of(names, cells, width, WORD, least=WORD + 24)
 
 
 def _fates(plan: "Plan") -> list[Text]:

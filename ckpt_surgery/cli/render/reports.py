@@ -114,11 +114,12 @@ def summary_file() -> Path | None:
     return Path(path) if path else None
 
 
-def add_failure(file: Path, command: str, problems: Iterable[str]) -> None:
-    """Add the Markdown of a command that failed, with the texts of its problems. Raises OSError."""
-    heading = f"### ❌ ckpt-surgery {command} failed"
-    with file.open("a", encoding="utf-8") as stream:
-        stream.write("\n".join([heading, "", _block("\n\n".join(problems)), ""]))
+def add_failure(command: str, problems: Iterable[str]) -> None:
+    """Add the problems of a command that failed to the summary, if there is one. Raises OSError."""
+    if (file := summary_file()) is not None:
+        with file.open("a", encoding="utf-8") as stream:
+            heading = f"### ❌ ckpt-surgery {command} failed"
+            stream.write("\n".join([heading, "", _block("\n\n".join(problems)), ""]))
 
 
 def markdown(plan: "Plan", diff: str, after: Sequence[str] = ()) -> str:

@@ -49,11 +49,7 @@ def padded(rows: Sequence[Sequence[Text]], right: Collection[int] = ()) -> list[
 
 
 def rows_of(
-    names: Sequence[Text],
-    rows: Sequence[Sequence[Text]],
-    width: int,
-    indent: int = INDENT,
-    least: int = 0,
+    names: Sequence[Text], rows: Sequence[Sequence[Text]], width: int, indent: int = INDENT, least: int = 0
 ) -> Iterator[Text]:
     """A line for each name with its cells; where these have no place beside it, they follow below it.
 

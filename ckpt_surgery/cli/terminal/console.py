@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from ckpt_surgery.cli.terminal.streams import is_absent
+from ckpt_surgery.cli.terminal.streams import Stream
 from ckpt_surgery.core.errors import Problem, StorageError
 from ckpt_surgery.core.text import shown
 
@@ -145,7 +145,7 @@ def enable_gc() -> None:
 def open_terminal(settings: Settings, json_to: str | None = None, *, taken: bool = False) -> Terminal:
     """The consoles of a command; stdout may be `taken` by a document. Raises StorageError if it is closed."""
     taken = taken or json_to == STDOUT
-    if taken and is_absent(sys.stdout):
+    if taken and isinstance(sys.stdout, Stream) and sys.stdout.absent:
         message = "standard output is closed, so the JSON document cannot be written"
         raise StorageError(message, hint="Name a file for it.")
     text = _console(sys.stderr if taken else sys.stdout, settings, settings.quiet)
