@@ -123,8 +123,8 @@ if TYPE_CHECKING:
     from ckpt_surgery.language.schema.fields import schema
     from ckpt_surgery.live.lazy_arrays import LazyArray
     from ckpt_surgery.live.logical_axes import LogicalAxes
-    from ckpt_surgery.migration.functions.hooks import opaque
     from ckpt_surgery.migration.recipes import MigratedRecipe
+    from ckpt_surgery.migration.stand_in_arrays import opaque
     from ckpt_surgery.migration.t5x import from_t5x_assignment_map
     from ckpt_surgery.migration.transforming import Transform
     from ckpt_surgery.planner.plan import Plan
@@ -162,7 +162,7 @@ _MODULES = {
         "language.schema.fields": ("schema",),
         "live.lazy_arrays": ("LazyArray",),
         "live.logical_axes": ("LogicalAxes",),
-        "migration.functions.hooks": ("opaque",),
+        "migration.stand_in_arrays": ("opaque",),
         "migration.recipes": ("MigratedRecipe",),
         "migration.t5x": ("from_t5x_assignment_map",),
         "migration.transforming": ("Transform",),

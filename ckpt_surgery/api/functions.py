@@ -12,7 +12,7 @@ from ckpt_surgery.core.text import abridged
 from ckpt_surgery.inputs.functions import traced
 from ckpt_surgery.inputs.opening import open_sources
 from ckpt_surgery.inputs.request import requested
-from ckpt_surgery.migration.functions.flat import OnFlatDicts
+from ckpt_surgery.migration.functions.tracing import OnFlatDicts
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.migration.t5x import TranslatorFunction
 
