@@ -1,8 +1,4 @@
-"""The program `ckpt-surgery`: it finds its commands, runs one, and turns errors into exit codes.
-
-A command is a module of `commands` that defines one of the same name, whose callback returns the exit code.
-Importing one is cheap: NumPy, rich and the library are imported when it runs.
-"""
+"""The program: it finds its commands, cheap to import, runs one, and turns errors into exit codes."""
 
 import gc
 import importlib

@@ -1,7 +1,4 @@
-"""Meshes of devices, PartitionSpecs over them, and the shardings that boxes of flax name for their arrays.
-
-Boxes are recognized by their attributes: flax is not imported, if the program has not done so.
-"""
+"""Meshes, PartitionSpecs, and shardings named by flax's boxes, which are recognized by their attributes."""
 
 import functools
 import sys

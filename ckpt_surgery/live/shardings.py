@@ -13,16 +13,9 @@ from ckpt_surgery.core.shardings import misfit
 from ckpt_surgery.core.text import abridged, few, shown
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.language.expressions.scope import ExpressionError
+from ckpt_surgery.live import meshes
 from ckpt_surgery.live.logical_axes import LogicalAxes, shardings_by_names
-from ckpt_surgery.live.meshes import (
-    Boxes,
-    boxes_in,
-    mesh_in_use,
-    mesh_of_devices,
-    mesh_text,
-    sharding_over,
-    spec_as_text,
-)
+from ckpt_surgery.live.meshes import Boxes, mesh_text, spec_as_text
 from ckpt_surgery.live.tree import LiveTree, key_of, with_states
 
 Rules = Sequence[tuple[regex.Pattern[str], Any]]
@@ -48,7 +41,7 @@ def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] =
 
     on_devices = jax.Array | jax.ShapeDtypeStruct
     arrays = {text: value for text, value in tree.values.items() if isinstance(value, on_devices)}
-    boxes = boxes_in(tree)
+    boxes = meshes.boxes_in(tree)
     if isinstance(shardings, LogicalAxes):
         resolved = shardings_by_names(arrays, shardings, boxes, on_host)
     elif (rules := _parse_rules(shardings)) is not None:
@@ -128,7 +121,7 @@ def _own_sharding(text: str, value: Any, boxes: Boxes) -> Any:
         return sharding
     if sharding.mesh.empty:
         return None
-    mesh = mesh_in_use()
+    mesh = meshes.mesh_in_use()
     if mesh is None or mesh.shape_tuple != sharding.mesh.shape_tuple:
         raise UsageError(
             f"the sharding of `{shown(text)}` is over an AbstractMesh {mesh_text(sharding.mesh)}: it names "
@@ -156,7 +149,7 @@ def _parse_rules(shardings: Any) -> tuple[Any, Rules] | None:
             pass
         case _:
             return None
-    mesh_of_devices(mesh, "the mesh of the rules in `shardings`")
+    meshes.mesh_of_devices(mesh, "the mesh of the rules in `shardings`")
     rules = rest[0] if len(rest) == 1 else None
     if isinstance(rules, str) or not isinstance(rules, Iterable):
         instead = shown(abridged(rest)) if rest else "nothing"
@@ -169,7 +162,7 @@ def _rule(rule: Any, mesh: Any) -> tuple[regex.Pattern[str], Any]:
 
     match rule:
         case (str(text), PartitionSpec() as spec):
-            sharding = sharding_over(mesh, spec, _rule_text(text))
+            sharding = meshes.sharding_over(mesh, spec, _rule_text(text))
         case _:
             what = f"{shown(abridged(rule))}: it is not a regex with a PartitionSpec"
             raise UsageError(f"`shardings` has the rule {what}", hint=WANTED)
@@ -230,12 +223,12 @@ def _sharding(value: Any, path: Path) -> Any:
     from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
 
     if isinstance(value, PartitionSpec):
-        if (mesh := mesh_in_use()) is None:
+        if (mesh := meshes.mesh_in_use()) is None:
             raise UsageError(
                 f"`shardings` has {spec_as_text(value)}{_at(path)}, and no mesh is known for it",
                 hint="Give `NamedSharding(mesh, spec)`, or call it inside `with jax.set_mesh(mesh):`.",
             )
-        return sharding_over(mesh, value, f"`shardings`{_at(path)}")
+        return meshes.sharding_over(mesh, value, f"`shardings`{_at(path)}")
     if not isinstance(value, Sharding):
         raise UsageError(f"`shardings` has {_type_of(value)}{_at(path)}, which is not a sharding", hint=TAKEN)
     if isinstance(value, NamedSharding) and isinstance(value.mesh, AbstractMesh):

@@ -213,11 +213,7 @@ def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def with_states(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """Replace modules of flax's NNX by their states; also return a function that makes modules of them again.
-
-    Each is listed as its `nnx.state`, in which a shared part appears once. The modules that are made are new
-    ones, and share what the given ones share. Raises the error of jax for a tree that it cannot flatten.
-    """
+    """Replace modules of NNX by states; also return a function that makes new modules of them again."""
     import jax
 
     nnx = sys.modules.get("flax.nnx")  # where a tree has its modules, the program has imported it

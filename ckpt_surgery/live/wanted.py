@@ -1,8 +1,4 @@
-"""Leaves of a target that ask for a kind of value and have none: types, empty arrays of NumPy, `...`.
-
-Metadata of Orbax, in versions 0 and 1, is recognized by names of types and attributes: Orbax is not imported.
-Recorded shardings are ignored.
-"""
+"""Leaves of a target that ask for a kind of value: types, `...`, metadata of Orbax, known by its names."""
 
 import functools
 from collections.abc import Callable, Mapping, Set

@@ -19,17 +19,9 @@ from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.live.indexing import parse_subscript
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.wanted import narrowed
+from ckpt_surgery.migration import promotions
 from ckpt_surgery.migration.literals import concrete_array
-from ckpt_surgery.migration.promotions import (
-    JAX,
-    NUMPY,
-    converted,
-    mapped,
-    of_ml_dtypes,
-    outcome,
-    promote,
-    whole_outcome,
-)
+from ckpt_surgery.migration.promotions import JAX, NUMPY
 from ckpt_surgery.migration.replacing import asked_by_jax, is_operator
 from ckpt_surgery.migration.standins import (
     ARITHMETIC,
@@ -139,7 +131,7 @@ class StandIn(Traced, LazyArray):
         if self._array.node.spec.dtype == dtype == self.dtype:
             return self
         through = self
-        if of_ml_dtypes(dtype) and kind(dtype) == "f" and self.dtype.name in WIDE:
+        if promotions.of_ml_dtypes(dtype) and kind(dtype) == "f" and self.dtype.name in WIDE:
             through = self.converted(np.dtype(np.float32))  # ml_dtypes rounds twice
         return through._call("cast", [through, dtype.name], {}).in_library(self.library)
 
@@ -150,7 +142,7 @@ class StandIn(Traced, LazyArray):
         library = self._recorder.library
         if library == JAX:
             operands = [as_jax(operand) for operand in operands]
-        cast, expected, inexact = promote(library, name, operands, keywords)
+        cast, expected, inexact = promotions.promote(library, name, operands, keywords)
         if inexact is not None:
             raise self._recorder.refused(inexact, *operands)
         result = write([self._lifted(operand) for operand in cast])
@@ -198,18 +190,18 @@ class StandIn(Traced, LazyArray):
 
     def _by_reciprocal(self, left: "StandIn", right: Any) -> "StandIn":
         """Divide as XLA does if the divisor is broadcast."""
-        result = outcome(JAX, "/", [left, right])
-        x, y = converted(left, result.dtype), converted(right, result.dtype)
+        result = promotions.outcome(JAX, "/", [left, right])
+        x, y = promotions.converted(left, result.dtype), promotions.converted(right, result.dtype)
         if isinstance(y, StandIn):
             inverse: Any = self._operation("/", 1, y)
-            inverse = inverse if of_ml_dtypes(result.dtype) else inverse.converted(result.dtype)
+            inverse = inverse if promotions.of_ml_dtypes(result.dtype) else inverse.converted(result.dtype)
         else:
             inverse = _reciprocal(y, result.dtype)
         return self._operation("*", x, inverse).converted(result.dtype).in_library(JAX, result.weak)
 
     def _mean_of_jax(self, x: "StandIn", keywords: Mapping[str, Any]) -> "StandIn":
         """Compute the mean as JAX does: narrow floats in float32, with the reciprocal of the number."""
-        result = outcome(JAX, "mean", [x], **keywords)
+        result = promotions.outcome(JAX, "mean", [x], **keywords)
         wide = result.dtype if result.dtype.itemsize > 2 else np.dtype(np.float32)
         total = self._call("sum", [x if kind(x.dtype) == "f" else x.converted(result.dtype)], keywords)
         number = x.size // max(1, total.size)
@@ -218,7 +210,7 @@ class StandIn(Traced, LazyArray):
 
     def _power(self, base: "StandIn", exponent: int | float) -> "StandIn":
         """Write the powers 1 and 2 as both libraries do: the array, and its square."""
-        dtype = outcome(self._recorder.library, "**", [base, exponent]).dtype
+        dtype = promotions.outcome(self._recorder.library, "**", [base, exponent]).dtype
         x = base.converted(dtype).in_library(self._recorder.library)
         return x if exponent == 1 else x._operated("*", x, x)
 
@@ -304,7 +296,7 @@ class StandIn(Traced, LazyArray):
         if self.library == NUMPY:
             return result
         call: Callable[..., Any] = lambda x: getattr(x, name)(*arguments, **keywords)  # noqa: E731
-        return recorder.checked(name, result, whole_outcome(call, [self], {}))
+        return recorder.checked(name, result, promotions.whole_outcome(call, [self], {}))
 
     def astype(self, dtype: Any, **options: Any) -> "StandIn":
         """The array with another dtype."""
@@ -347,13 +339,13 @@ for _symbol, (_method, _) in ARITHMETIC.items():
 
 def _reciprocal(number: Any, dtype: DType) -> float:
     """Reciprocal of a number, in the dtype that XLA divides in."""
-    wide = np.dtype(np.float32) if of_ml_dtypes(dtype) else dtype
+    wide = np.dtype(np.float32) if promotions.of_ml_dtypes(dtype) else dtype
     return float(np.ones((), wide) / np.asarray(number).astype(wide))
 
 
 def moved(value: Any, library: str) -> Any:
     """Make arrays of this library of the arrays in an argument."""
-    return mapped(value, lambda array: array.in_library(library))
+    return promotions.mapped(value, lambda array: array.in_library(library))
 
 
 def as_jax(value: Any) -> Any:
@@ -365,7 +357,7 @@ def as_jax(value: Any) -> Any:
             array._recorder.narrowed.setdefault(key, (array.dtype.name, dtype.name))
         return array.converted(dtype).in_library(JAX, array.weak)
 
-    return mapped(value, change)
+    return promotions.mapped(value, change)
 
 
 def leaves_of(arrays: Any) -> tuple[str, ...]:

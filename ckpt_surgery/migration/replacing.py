@@ -1,8 +1,4 @@
-"""Replace library functions that do not dispatch to stand-ins while a user's function is traced.
-
-`np.asarray`, functions of JAX and `isinstance` are replaced in their modules and in all of the user's, for
-all threads: without a stand-in among its arguments a replacement is the function itself.
-"""
+"""Replace library functions that do not dispatch to stand-ins, in all threads, while one is traced."""
 
 import builtins
 import dis

@@ -1,7 +1,4 @@
-"""Transforms as Orbax's `apply_transformations` takes them, and their application to trees of any leaves.
-
-What Orbax does was observed with 0.12.8; tests/migration/test_transforming.py runs both.
-"""
+"""Transforms of Orbax's `apply_transformations`, as observed with 0.12.8, and their use on any trees."""
 
 import itertools
 from collections import Counter, defaultdict

@@ -1,8 +1,4 @@
-"""A plan, or what was carried out, as one HTML page that needs no network.
-
-Everything that comes from a checkpoint or a recipe is escaped, and the page's own policy lets no other script
-run than the one that is in it.
-"""
+"""A plan or a result as one HTML page that needs no network; it escapes all texts, and bars other scripts."""
 
 import base64
 import hashlib

@@ -86,10 +86,7 @@ def renamed_leaves(
 
 
 def _matched(left: Sequence[Leaf], right: Sequence[Leaf], same: Same, proof: Proof) -> Iterator[Renamed]:
-    """Pairs that are the same, each leaf in at most one: of several, those with the most similar names.
-
-    Where two leaves are as similar to a third, and all three are the same, nobody knows which it was.
-    """
+    """Pairs that are the same, the most similar names first; none of a leaf that two others match as well."""
     done: set[str] = set()
     tried: Counter[str] = Counter()
     likeness = operator.itemgetter(0)

@@ -90,11 +90,7 @@ def statistics(
 def same_values(
     a: Source, b: Source, memory: int, without_values: Collection[str] = ()
 ) -> Callable[[Leaf, Leaf], bool]:
-    """A function that compares an array of A with one of B: whether all elements are known to be equal.
-
-    A few elements are compared first, so that most arrays that differ are not read. `memory` is the budget in
-    bytes; `without_values`: see `value_differences`. The function raises SourceError for damaged bytes.
-    """
+    """Whether all elements of two arrays are equal; a few are compared first. Raises SourceError."""
 
     def same(left: Leaf, right: Leaf) -> bool:
         if not _comparable(left, right) or _why_uncompared(left, right, without_values) is not None:
@@ -286,11 +282,7 @@ def _value(source: Source, leaf: Leaf) -> Scalar | Unread:
 
 
 def shared_texts(leaves: Sequence[Leaf], values: Values) -> dict[str, str]:
-    """The values as text by key text: `= 10`, `"adam"`.
-
-    Among leaves whose keys differ in indices only, either all have one, and the same, or none has any: then
-    such leaves can share a line.
-    """
+    """Values as text, `= 10`, `"adam"`: leaves that differ in indices alone have the same, or none."""
     texts = {leaf.key.text: _text(leaf, values) for leaf in leaves}
     if not any(texts.values()):
         return {}

@@ -6,7 +6,7 @@ from typing import Annotated, Unpack
 import click
 
 from ckpt_surgery.cli.parameters.command import command, is_from_variable
-from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
+from ckpt_surgery.cli.parameters.completion import complete_recipe
 from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, PlanOutput, Rules, RunParameters
 from ckpt_surgery.cli.parameters.paths import check_documents, given_recipe, source_names, split_paths
 from ckpt_surgery.cli.render.reports import Report
@@ -28,7 +28,7 @@ def apply(
     ctx: click.Context,
     terminal: Terminal,
     recipe: Annotated[str, Argument("RECIPE", complete=complete_recipe)],
-    paths: Annotated[tuple[str, ...], Argument("SRC... DST", complete=complete_path, more={"nargs": -1})],
+    paths: Annotated[tuple[str, ...], Argument("SRC... DST", more={"nargs": -1})],
     rules: Rules,
     output: PlanOutput,
     dry_run: DryRun,

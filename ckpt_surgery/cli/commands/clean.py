@@ -5,7 +5,6 @@ import shlex
 from typing import Annotated
 
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.options import Argument, JsonTo
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.text import shown
@@ -17,7 +16,7 @@ STYLES = {"dead": "bold", "live": "cyan", "kept": "dim", "removed": "green"}
 @command("clean", EXAMPLES, "List, or remove, what dead runs left behind.")
 def clean(
     terminal: Terminal,
-    path: Annotated[str, Argument("PATH", complete=complete_path)],
+    path: Annotated[str, Argument("PATH")],
     yes: Annotated[bool, "Remove what dead runs left."],
     json_to: JsonTo,
 ) -> int:

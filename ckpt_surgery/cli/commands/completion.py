@@ -27,6 +27,7 @@ class LineComplete(BashComplete):
         return (words, "") if not words or line[-1].isspace() else (words[:-1], words[-1])
 
 
+SHELLS = click.Choice(["bash", "zsh", "fish"])
 EXAMPLES = {
     "completion bash": "The script, on standard output.",
     "completion zsh > ckpt-surgery.zsh": "Into a file, for ~/.zshrc to read.",
@@ -36,7 +37,7 @@ EXAMPLES = {
 @command("completion", EXAMPLES, "Print a shell's completion script.")
 def completion(
     ctx: click.Context,
-    shell: Annotated[str, Argument("bash|zsh|fish", more={"type": click.Choice(["bash", "zsh", "fish"])})],
+    shell: Annotated[str, Argument("bash|zsh|fish", complete=None, more={"type": SHELLS})],
 ) -> int:
     """Print the script by which bash, zsh or fish completes commands, options, values and recipes.
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Annotated, Any, Unpack
 
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_layout, complete_path
+from ckpt_surgery.cli.parameters.completion import complete_layout
 from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, PlanOutput, RunParameters
 from ckpt_surgery.cli.parameters.paths import check_documents
 from ckpt_surgery.cli.render.reports import Report
@@ -23,8 +23,8 @@ EXAMPLES = {
 @command("convert", EXAMPLES, "Write SRC in another format.")
 def convert(
     terminal: Terminal,
-    src: Annotated[str, Argument("SRC", complete=complete_path)],
-    dst: Annotated[str, Argument("DST", complete=complete_path)],
+    src: Annotated[str, Argument("SRC")],
+    dst: Annotated[str, Argument("DST")],
     to: Annotated[
         str | None,
         "Also to another layout, by the packaged recipe for the model that SRC's config.json names: maxtext, "

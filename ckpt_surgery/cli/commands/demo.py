@@ -4,8 +4,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
-
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.options import Argument
 from ckpt_surgery.cli.terminal.console import Terminal
@@ -34,7 +32,7 @@ rules:
 @command("demo", EXAMPLES, "Write a small checkpoint and a recipe to try.")
 def demo(
     terminal: Terminal,
-    directory: Annotated[str, Argument("[DIRECTORY]", more={"default": "demo", "type": click.Path()})],
+    directory: Annotated[str, Argument("[DIRECTORY]", more={"default": "demo"})],
 ) -> int:
     """Write a small checkpoint, `old`, and a recipe for it, `recipe.yaml`, into a new DIRECTORY.
 

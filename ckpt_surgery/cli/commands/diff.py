@@ -4,7 +4,6 @@ import os
 from typing import Annotated, Unpack
 
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.options import Argument, Full, JsonTo
 from ckpt_surgery.cli.parameters.paths import check_document_beside
 from ckpt_surgery.cli.terminal.console import Terminal
@@ -19,8 +18,8 @@ EXAMPLES = {
 @command("diff", EXAMPLES, "Compare two checkpoints.")
 def diff(
     terminal: Terminal,
-    a: Annotated[str, Argument("A", complete=complete_path)],
-    b: Annotated[str, Argument("B", complete=complete_path)],
+    a: Annotated[str, Argument("A")],
+    b: Annotated[str, Argument("B")],
     exit_code: Annotated[bool, "Exit with 3 unless both are known to be the same."],
     full: Full,
     json_to: JsonTo,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
+from ckpt_surgery.cli.parameters.completion import complete_recipe
 from ckpt_surgery.cli.parameters.options import RULE, Argument, DraftTo, Form, JsonTo
 from ckpt_surgery.cli.parameters.paths import check_json_name
 from ckpt_surgery.cli.terminal.console import STDOUT, Line, Terminal
@@ -38,8 +38,8 @@ EXAMPLES = {
 @command("infer", EXAMPLES, "Draft a recipe from two checkpoints.")
 def infer(
     terminal: Terminal,
-    src: Annotated[str, Argument("SRC", complete=complete_path)],
-    target: Annotated[str, Argument("TARGET", complete=complete_path)],
+    src: Annotated[str, Argument("SRC")],
+    target: Annotated[str, Argument("TARGET")],
     recipe: Annotated[of_library.HintRecipe, Form("RECIPE", complete=complete_recipe)],
     rules: Annotated[of_library.HintRules, RULE],
     out: DraftTo,

@@ -22,8 +22,8 @@ EXAMPLES = {
 @command("merge", EXAMPLES, "Merge models by a configuration of mergekit.")
 def merge(
     terminal: Terminal,
-    config: Annotated[str, Argument("CONFIG", complete=complete_path)],
-    dst: Annotated[str, Argument("DST", complete=complete_path)],
+    config: Annotated[str, Argument("CONFIG")],
+    dst: Annotated[str, Argument("DST")],
     seed: Seed,
     recipe_to: Annotated[
         str | None,

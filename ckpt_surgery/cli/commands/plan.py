@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from ckpt_surgery.cli.documents.reported_problems import ReportedProblem, rendered
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
+from ckpt_surgery.cli.parameters.completion import complete_recipe
 from ckpt_surgery.cli.parameters.options import (
     FILE,
     Argument,
@@ -45,7 +45,7 @@ EXAMPLES = {
 def plan(
     ctx: click.Context,
     recipe: Annotated[str, Argument("RECIPE", complete=complete_recipe)],
-    paths: Annotated[tuple[str, ...], Argument("SRC... [DST]", complete=complete_path, more={"nargs": -1})],
+    paths: Annotated[tuple[str, ...], Argument("SRC... [DST]", more={"nargs": -1})],
     rules: Rules,
     output: PlanOutput,
     overwrite: Overwrite,

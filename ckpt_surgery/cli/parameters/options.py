@@ -35,8 +35,11 @@ class Form:
     """Further arguments of `click.Option`, or of `click.Argument`."""
 
 
+@dataclass(frozen=True)
 class Argument(Form):
-    """Form of a positional argument."""
+    """Form of a positional argument: a path, if it is not completed otherwise."""
+
+    complete: Callable[..., Any] | None = complete_path
 
 
 class Group:

@@ -19,10 +19,7 @@ RULES = "rules"
 
 
 def given_recipe(recipe: str, rules: Sequence[str], set: Iterable[str], terminal: Terminal) -> Any:
-    """The recipe, read and checked. Rules are printed as the recipe that they are, before they are checked.
-
-    `recipe` is not looked at where there are rules. Raises RecipeError, UsageError.
-    """
+    """The recipe, or that of `rules`, printed before it is checked. Raises RecipeError, UsageError."""
     from ckpt_surgery.inputs.matching import recipe_of_rules
     from ckpt_surgery.inputs.request import read_recipe
 

@@ -33,10 +33,7 @@ class Report:
         return self._code(plan)
 
     def carried_out(self, run: Callable[..., "Result | None"]) -> int | None:
-        """Call `run` with `progress` and `on_plan`; print its plan, its progress and its result.
-
-        Returns the exit code; None if there is no result, as everything was published before.
-        """
+        """Print the plan, progress and result of `run`. Returns the exit code; None without a result."""
         from ckpt_surgery.api.applying import interruptible
 
         def start(plan: "Plan") -> None:

@@ -165,10 +165,7 @@ _MARGIN = "    "
 
 
 def print_errors(messages: Sequence[str], settings: Settings) -> None:
-    """Short paragraphs on stderr, each after `Error: `, and how many there are. They are printable already.
-
-    On a terminal, sentences are wrapped at words; elsewhere a line stays a line.
-    """
+    """Printable paragraphs on stderr, each after `Error: `, wrapped on a terminal, and their number."""
     from rich.text import Text
 
     console = _console(sys.stderr, settings, False)
