@@ -54,12 +54,10 @@ class Filling:
             values = computed.block
             raise_if_cancelled()
             for region, part in parts:
-                if (shared := part.common(box)) is not None:
-                    copy_into(
-                        shared.taken_from(self._buffers[region], region), shared.taken_from(values, box)
-                    )
+                if (both := part.common(box)) is not None:
+                    copy_into(both.taken_from(self._buffers[region], region), both.taken_from(values, box))
                     if computed.overflowed is not None:
-                        overflowed += int(np.count_nonzero(shared.taken_from(computed.overflowed, box)))
+                        overflowed += int(np.count_nonzero(both.taken_from(computed.overflowed, box)))
         del values, computed
         return sum(part.size for _, part in parts), self._hand_on(parts), overflowed
 

@@ -251,10 +251,8 @@ class LazyArray(ABC):
         return token
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise UsageError(
-            f"{self!r} cannot be pickled: it is read from an open checkpoint",
-            hint="Pickle the checkpoint, which opens again, or the elements: `.get()`.",
-        )
+        hint = "Pickle the checkpoint, which opens again, or the elements: `.get()`."
+        raise UsageError(f"{self!r} cannot be pickled: it is read from an open checkpoint", hint=hint)
 
 
 class _Given(LazyArray):

@@ -42,9 +42,7 @@ class HostValue:
     on_host = True
     """True if it stays in the host's memory, so that its parts need no memory of their own."""
 
-    def __init__(
-        self, region: Region, dtype: DType, convert: Callable[[np.ndarray], Any] = lambda array: array
-    ):
+    def __init__(self, region: Region, dtype: DType, convert: Callable[[np.ndarray], Any] = lambda a: a):
         """`region`: the part of a leaf that is made. `convert`: makes the value of the array."""
         self.regions: Sequence[Region] = (region,)
         """Disjoint regions of which it consists."""

@@ -81,10 +81,8 @@ class TreeSource:
 
         value = self.tree.values[leaf.key.text]
         if isinstance(value, jax.ShapeDtypeStruct | Wanted):
-            raise SourceError(
-                f"{self._named(leaf)} has a shape and a dtype, and no value",
-                hint="Give a tree of arrays, or a checkpoint.",
-            )
+            hint = "Give a tree of arrays, or a checkpoint."
+            raise SourceError(f"{self._named(leaf)} has a shape and a dtype, and no value", hint=hint)
         if is_deleted(value):
             raise SourceError(
                 f"{self._named(leaf)} was deleted: its memory was donated to a function",

@@ -87,10 +87,8 @@ def live_tree(tree: Any, is_target: bool = False) -> LiveTree:
             continue
         if key.text in leaves:
             both = f"{shown(repr(leaves[key.text].key.names))} and {shown(repr(key.names))}"
-            raise UsageError(
-                f"Two leaves would be called `{shown(key.text)}`: {both}",
-                hint="Rename a container whose name has a slash.",
-            )
+            hint = "Rename a container whose name has a slash."
+            raise UsageError(f"Two leaves would be called `{shown(key.text)}`: {both}", hint=hint)
         leaves[key.text], values[key.text] = leaf, value
     return LiveTree(leaves, values, tuple(nodes), treedef, with_modules, frozenset(tuples))
 
@@ -158,10 +156,8 @@ def _leaf(key: Key, value: Any) -> Leaf | None:
         return value.leaf(key)
     if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
         if isinstance(value, jax.core.Tracer):
-            raise UsageError(
-                f"`{shown(key.printed)}` has no value yet: jax traces it",
-                hint="Call this outside of functions that jax transforms, such as with `jax.jit`.",
-            )
+            hint = "Call this outside of functions that jax transforms, such as with `jax.jit`."
+            raise UsageError(f"`{shown(key.printed)}` has no value yet: jax traces it", hint=hint)
         return _array(key, value)
     if isinstance(value, str):
         return Leaf(key, LeafKind.STRING, string=str(value))

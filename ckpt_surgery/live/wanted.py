@@ -142,10 +142,8 @@ def _inner(value: Any) -> Any:
     if kind == "CheckpointMetadata" and _is_of_items(value):
         inner = _only_item(inner, "metadata")
     if inner is None:
-        raise UsageError(
-            f"the {type(value).__name__} given as the target describes no arrays",
-            hint="Orbax logs why it could not read them. Give another tree as the target, or none.",
-        )
+        hint = "Orbax logs why it could not read them. Give another tree as the target, or none."
+        raise UsageError(f"the {type(value).__name__} given as the target describes no arrays", hint=hint)
     tree = unwrapped(inner)
     if kind != "CheckpointMetadata":
         return tree

@@ -200,9 +200,7 @@ def _as_held(original: Original, text: str, array: np.ndarray) -> Any:
     return as_jax(array) if original.on_devices(text) else original.given(text, array.copy())
 
 
-def _compared(
-    expression: str, call: Callable[[Arrays], Any], specs: Mapping[str, ArraySpec], key: str
-) -> Verdict:
+def _compared(text: str, call: Callable[[Arrays], Any], specs: Mapping[str, ArraySpec], key: str) -> Verdict:
     """Compare on two draws of leaves with these specs, or if they are large, of smaller ones that work."""
     size, result = sum(spec.size for spec in specs.values()), Verdict.FAILS
     # Of the same rank; axes of equal length stay equal, also across arrays.
@@ -214,7 +212,7 @@ def _compared(
     for attempt in [*attempts, specs] if size <= LARGE else attempts:
         if result in (Verdict.FAILS, Verdict.UNSAID):
             draws = (drawn(attempt, seed) for seed in SEEDS)
-            verdicts = (verdict(expression, functools.partial(call, d), d, key) for d in draws)
+            verdicts = (verdict(text, functools.partial(call, d), d, key) for d in draws)
             result = next((one for one in verdicts if one is not Verdict.SAME), Verdict.SAME)
     return result
 

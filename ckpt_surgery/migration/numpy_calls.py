@@ -172,9 +172,7 @@ def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max:
 
 def _with_axis(name: str) -> Call:
     """Make a function whose second argument is an axis, or the third after another one."""
-    return lambda x, *others, axis=None: x._called(
-        name, x, *others, **({} if axis is None else {"axis": axis})
-    )
+    return lambda x, *more, axis=None: x._called(name, x, *more, **({} if axis is None else {"axis": axis}))
 
 
 def _truth(x: Any) -> Any:
@@ -237,9 +235,7 @@ FUNCTIONS: Mapping[str, Call] = {
     "concat": _joined("concat"),
     "stack": _joined("stack"),
     "astype": _cast,
-    "einsum": lambda pattern, *arrays, optimize=None: stand_in_of(*arrays)._called(
-        "einsum", pattern, *arrays
-    ),
+    "einsum": lambda terms, *arrays, optimize=None: stand_in_of(*arrays)._called("einsum", terms, *arrays),
     "shape": lambda x: x.shape,
     "ndim": lambda x: x.ndim,
     "size": lambda x, axis=None: x.size if axis is None else x.shape[axis],

@@ -60,9 +60,7 @@ class TransformHook:
         return inferred(functools.partial(self, *key), arguments[len(key) :])
 
 
-def inferred(
-    function: Callable[..., Any], specs: Sequence[ArraySpec]
-) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def inferred(call: Callable[..., Any], specs: Sequence[ArraySpec]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and dtype of a result: the function is called on small ones, traced by JAX, or called anyway."""
     is_narrow = all(spec.dtype.itemsize <= 4 for spec in specs)  # JAX narrows 64 bits
     if is_narrow and sum(spec.size for spec in specs) > CALLED_TO_INFER:
@@ -70,11 +68,11 @@ def inferred(
 
         with suppress(Exception):  # NumPy's functions, branches on values, …: then it has to be called
             abstract = [jax.ShapeDtypeStruct(s.shape, s.dtype) for s in specs]  # type: ignore[no-untyped-call]
-            result = jax.eval_shape(function, *abstract)
+            result = jax.eval_shape(call, *abstract)
             return tuple(result.shape), np.dtype(result.dtype)
     ones = [np.broadcast_to(np.ones((), spec.dtype), spec.shape) for spec in specs]
     with np.errstate(all="ignore"):
-        array = np.asarray(function(*ones))
+        array = np.asarray(call(*ones))
     return array.shape, array.dtype
 
 
@@ -167,9 +165,7 @@ INPUTS = "multi_value_fn_input_args"
 """Field of a RestoreTransform that a Transform lacks."""
 
 
-def recipe_of_transforms(
-    transforms: Any, default_to_original: bool, original: Original | None
-) -> MigratedRecipe:
+def recipe_of_transforms(transforms: Any, default: bool, original: Original | None) -> MigratedRecipe:
     """Make the recipe, as `from_orbax_transforms` describes it, of what is known of the `original` tree."""
     parsed = read_transforms(transforms, lambda path: key_of(path).text, "from_orbax_transforms")
     overlapping = any(literal(transform.pattern) is None for transform in parsed)
@@ -177,19 +173,19 @@ def recipe_of_transforms(
         # Of rules the first that matches wins, in Orbax the last one does, but one that falls back to the
         # new tree leaves what another one gave.
         parsed.reverse()
-        parsed.sort(key=lambda t: bool(t.given.use_fallback and default_to_original))
+        parsed.sort(key=lambda t: bool(t.given.use_fallback and default))
     hooks = AddedHooks()
-    rules = [_rule(transform, original, hooks, default_to_original) for transform in parsed]
+    rules = [_rule(transform, original, hooks, default) for transform in parsed]
     target = {"dtype": "source", "missing": "fallback"}
     before = []
-    if not default_to_original:
+    if not default:
         target = {"prefer": "target", "dtype": "source"}
     elif overlapping:
         before = [{"fill": ".*", "fallback": True, "when": f"{KIND} == 'empty'", "optional": True}]
     names = {n: f"transform `{shown(transform.key)}`" for n, transform in enumerate(parsed, len(before))}
     # Last, a `...` in the new tree gets the original's leaf at the same key, as in Orbax.
     both = {"fill": ".*", "when": "has(source[key]) and kind(source[key]) != 'empty'", "optional": True}
-    rules = [*before, *rules, *([both] if default_to_original else [])]
+    rules = [*before, *rules, *([both] if default else [])]
     document = {"version": 1, "target": target} | ({"rules": rules} if rules else {})
     return MigratedRecipe(document, hooks.functions, names)
 

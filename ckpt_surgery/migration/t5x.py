@@ -163,10 +163,8 @@ def rules_of(translator: Any) -> Sequence[Rule]:
     """Rules of a translator: T5X's, ours, or any object with such pairs. Raises UsageError for others."""
     rules = getattr(translator, "rules", None)
     if isinstance(rules, str | Mapping) or not isinstance(rules, Iterable):
-        raise UsageError(
-            f"{shown(abridged(translator))} is not a translator: it has no `rules`",
-            hint="Give a `CheckpointTranslator` of `ckpt_surgery.t5x` or of T5X.",
-        )
+        hint = "Give a `CheckpointTranslator` of `ckpt_surgery.t5x` or of T5X."
+        raise UsageError(f"{shown(abridged(translator))} is not a translator: it has no `rules`", hint=hint)
     return [_rule(rule, number) for number, rule in enumerate(rules)]
 
 

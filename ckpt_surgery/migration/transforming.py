@@ -53,10 +53,8 @@ def check_fields(transform: Any, about: str = "a transform") -> None:
     given = [name for name in _FIELDS if getattr(transform, name) not in (None, False)]
     if len(given) > 1 and given != ["original_key", "value_fn"]:
         names = ", ".join(f"`{name}`" for name in given[:-1]) + f" and `{given[-1]}`"
-        raise TransformError(
-            f"{about} has {names}, which contradict each other",
-            hint="Give one of them; `original_key` and `value_fn` go together.",
-        )
+        hint = "Give one of them; `original_key` and `value_fn` go together."
+        raise TransformError(f"{about} has {names}, which contradict each other", hint=hint)
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,6 +104,4 @@ def _indices(values: np.ndarray, exponent: int) -> np.ndarray:
 def blocks(histogram: Histogram) -> str:
     """One block character for each bin, the highest for the most values; a space for a bin without any."""
     most = max(histogram.counts, default=0)
-    return "".join(
-        _BLOCKS[-(-count * len(_BLOCKS) // most) - 1] if count else " " for count in histogram.counts
-    )
+    return "".join(_BLOCKS[-(-n * len(_BLOCKS) // most) - 1] if n else " " for n in histogram.counts)

@@ -178,9 +178,7 @@ def _files(title: str, relation: str, files: Sequence[SharedFile | CompanionFile
 def _warnings(plan: Plan) -> Iterator[str]:
     replacement = replacement_text(plan.replaces)
     items = [] if replacement is None else [replacement]
-    items += [
-        f"DROPPED item {gone.item}, {bytes_text(gone.bytes)}: {gone.why}" for gone in plan.dropped_items
-    ]
+    items += [f"DROPPED item {one.item}, {bytes_text(one.bytes)}: {one.why}" for one in plan.dropped_items]
     sections = {"items": ("Items and destination", items), "warnings": ("Warnings", plan.warnings)}
     for name, (title, lines) in sections.items():
         if lines:

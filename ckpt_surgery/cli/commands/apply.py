@@ -79,9 +79,8 @@ def apply(
     report = Report(terminal, output, loaded)
     if dry_run:
         return report.planned(applying.plan(loaded, *sources, dst=dst, overwrite=run.overwrite, **options))
-    return report.carried_out(
-        partial(applying.apply, loaded or recipe, *sources, dst=dst, **vars(run), **options)
-    )
+    carry_out = partial(applying.apply, loaded or recipe, *sources, dst=dst, **vars(run), **options)
+    return report.carried_out(carry_out)
 
 
 def _shard(

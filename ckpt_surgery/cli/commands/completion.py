@@ -36,8 +36,7 @@ EXAMPLES = {
 
 @command("completion", EXAMPLES, "Print a shell's completion script.")
 def completion(
-    ctx: click.Context,
-    shell: Annotated[str, Argument("bash|zsh|fish", complete=None, more={"type": SHELLS})],
+    ctx: click.Context, shell: Annotated[str, Argument("bash|zsh|fish", complete=None, more={"type": SHELLS})]
 ) -> int:
     """Print the script by which bash, zsh or fish completes commands, options, values and recipes.
 

@@ -66,17 +66,13 @@ def convert(
         terminal.show([f"{choice.purpose}: {choice.recipe}{params}{rest}"])
         recipe = read_recipe(choice.recipe, choice.set)
     elif set:
-        raise UsageError(
-            "--set is for the params of a recipe, and nothing says which recipe",
-            hint="Name a layout with --to, or use `apply RECIPE SRC DST`.",
-        )
+        hint = "Name a layout with --to, or use `apply RECIPE SRC DST`."
+        raise UsageError("--set is for the params of a recipe, and nothing says which recipe", hint=hint)
     named = (recipe, (src,), dst, options)
     check_documents([output.json_to], *named, page=output.report_to, overwrite=run.overwrite)
     report = Report(terminal, output, recipe)
     if dry_run:
-        return report.planned(
-            applying.plan(recipe, src, dst=dst, overwrite=run.overwrite, config=config, **options)
-        )
-    return report.carried_out(
-        partial(applying.apply, recipe, src, dst=dst, config=config, **vars(run), **options)
-    )
+        plan = applying.plan(recipe, src, dst=dst, overwrite=run.overwrite, config=config, **options)
+        return report.planned(plan)
+    carry_out = partial(applying.apply, recipe, src, dst=dst, config=config, **vars(run), **options)
+    return report.carried_out(carry_out)

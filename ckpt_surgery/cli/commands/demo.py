@@ -31,8 +31,7 @@ rules:
 
 @command("demo", EXAMPLES, "Write a small checkpoint and a recipe to try.")
 def demo(
-    terminal: Terminal,
-    directory: Annotated[str, Argument("[DIRECTORY]", more={"default": "demo"})],
+    terminal: Terminal, directory: Annotated[str, Argument("[DIRECTORY]", more={"default": "demo"})]
 ) -> int:
     """Write a small checkpoint, `old`, and a recipe for it, `recipe.yaml`, into a new DIRECTORY.
 

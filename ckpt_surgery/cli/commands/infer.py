@@ -95,11 +95,9 @@ def _lines(inferred: "Inferred", out: str | None) -> "Iterator[Line]":
         open_ones.append(f"and {more:,} more; the recipe lists all")
     yield from ((("not decided: ", "bold red"), one) for one in open_ones)
     yield from ((("problem: ", "bold red"), shown(problem)) for problem in inferred.problems)
-    compared = (
-        f"every element of {number_of(inferred.compared, 'leaf')}" if inferred.compared else "no values"
-    )
+    what = f"every element of {number_of(inferred.compared, 'leaf')}" if inferred.compared else "no values"
     word, how = ("not decided", "bold red"), "the recipe does not run as it is"
     if inferred.decided:
-        word, how = ("decided", "bold green"), f"planned · {compared} compared"
+        word, how = ("decided", "bold green"), f"planned · {what} compared"
     where = "" if out is None else f" · {shown(out)}"
     yield (word, f"  {number_of(len(inferred.draft.rules), 'rule')} · {how}{where}")

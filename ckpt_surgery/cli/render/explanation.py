@@ -75,11 +75,9 @@ def _made_lines(explanation: "Explanation", made: Made, full: bool, width: int) 
         yield from _flowing("steps", [cut[0], *(f"→ {one}" for one in cut[1:])], " ", width)
 
 
-def _stage_lines(
-    explanation: "Explanation", made: Made, number: int, full: bool, width: int
-) -> Iterator[Text]:
-    """Lines for one rule, the `number`th on the way."""
-    stage = made.stages[number]
+def _stage_lines(explanation: "Explanation", made: Made, n: int, full: bool, width: int) -> Iterator[Text]:
+    """Lines for one rule, the `n`th on the way."""
+    stage = made.stages[n]
     several, alone = _several(explanation), len(made.stages) == 1
     where = "" if stage.pass_name is None else f" of the pass {stage.pass_name}"
     yield from _rule_lines(explanation, stage.rule.path, stage.rule.line, full, where)

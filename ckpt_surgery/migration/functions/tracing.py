@@ -325,10 +325,8 @@ def _check(returned: Any) -> None:
     others = [key for key in returned if not isinstance(key, str)] if isinstance(returned, Mapping) else []
     if others or not isinstance(returned, Mapping):
         what = f"a dict with the key {shown(abridged(others[0]))}" if others else shown(abridged(returned))
-        raise UsageError(
-            f"the function returns {what}, which is not a flat dict",
-            hint='With `flat=True` it has to return `{"a/b": leaf}`.',
-        )
+        hint = 'With `flat=True` it has to return `{"a/b": leaf}`.'
+        raise UsageError(f"the function returns {what}, which is not a flat dict", hint=hint)
     problems = []
     for key in returned:
         prefixes = itertools.accumulate(key.split(SEPARATOR)[:-1], lambda above, name: f"{above}/{name}")
