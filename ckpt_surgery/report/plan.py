@@ -118,6 +118,8 @@ def plan_rows(plan: Plan, *, full: bool = False, part: bool = False) -> list[Row
             nbytes=sum(member.nbytes for member in members) * f.count,
         )
         rows.append(row)
+        if full or part:
+            continue
         stays = len(f.sources) != 1 or f.sources[0] == f"*:{f.key}"
         # Where neither shape nor dtype changes, they say nothing of what is done.
         unchanged = one.fate in (Fate.KEPT, Fate.RENAMED) and ARROW not in one.spec

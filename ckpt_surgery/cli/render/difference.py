@@ -54,7 +54,7 @@ def _listed(rows: Sequence[SummaryRow], word: str, full: bool, width: int) -> It
         for row in listed
     ]
     most = max(map(len, cells), default=0)
-    padding = [[*row, *[Text()] * (most - len(row))] for row in cells]
+    padding = [[*row, *(Text() for _ in range(most - len(row)))] for row in cells]
     yield from rows_of(keys, padded(padding), width, WORD + len(GAP))
     if more := sum(row.count for row in rows[len(listed) :]):
         noun = "leaf" if more == 1 else "leaves"

@@ -174,7 +174,7 @@ def statistics_lines(inspection: Inspection, *, full: bool, verbose: bool, width
 def _numbers(stats: Statistics | Unread | None) -> list[Text]:
     """Minimum, maximum, mean, standard deviation, histogram, and the counts of NaN and of infinities."""
     if not isinstance(stats, Statistics):
-        return [Text()] * 6
+        return [Text() for _ in range(6)]
     numbers = (("min", stats.minimum), ("max", stats.maximum), ("mean", stats.mean), ("std", stats.std))
     texts = [Text(f"{name} {'-' if n is None else f'{n:.4g}'}") for name, n in numbers]
     picture = blocks(stats.histogram) if len(stats.histogram.counts) > 1 else ""

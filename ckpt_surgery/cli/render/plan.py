@@ -4,9 +4,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.text import Text
 
-from ckpt_surgery.cli.terminal.columns import WORD, flowing, labelled, padded, rows_of, sentence, start_of
+from ckpt_surgery.cli.terminal.columns import WORD, flowing, labelled, rows_of, sentence, start_of
 from ckpt_surgery.core.summary import SummaryRow
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, seconds_text, shown
 from ckpt_surgery.report.plan import ARROW, leaves_before, replacement_text
@@ -109,12 +110,19 @@ def _param_lines(plan: "Plan", width: int) -> Iterator[Text]:
 
 def row_lines(rows: Sequence[SummaryRow], width: int) -> Iterator[Text]:
     """A line for each row: keys, what they hold, and the rule; several where that is too long."""
-    names = []
-    for row in rows:
-        style = STYLES.get(row.word.lower(), STYLES["transformed"])  # also `averaged`
-        names.append(start_of(row.word, style).append(row.key, "" if row.what or row.why else "dim"))
-    cells = padded([[Text(row.what, "dim"), Text(row.why, "dim")] for row in rows])
-    yield from rows_of(names, cells, width, WORD, least=WORD + 24)
+    cells = [(row.key, row.what, row.why) for row in rows] or [("", "", "")]
+    longest, held, rule = (max(map(cell_len, part)) for part in zip(*cells, strict=True))
+    column = max(24, min(longest, width - WORD - 4 - held - rule))
+    for row, (keys, what, reason) in zip(rows, cells, strict=False):
+        start = start_of(row.word, STYLES.get(row.word.lower(), STYLES["transformed"]))  # also `averaged`
+        space, wide = " " * (column - cell_len(keys)), " " * (held - cell_len(what))
+        tails = [text.rstrip() for text in (f"{space}  {what}{wide}  {reason}", f"  {what}  {reason}")]
+        tail = next((one for one in tails if WORD + cell_len(keys) + cell_len(one) <= width), None)
+        if tail is not None:  # thousands of rows: as few objects as can be
+            yield start.append(keys, "" if tail else "dim").append(tail, "dim")
+        else:
+            about = [Text(what, "dim"), Text(reason, "dim")]
+            yield from rows_of([start.append(keys)], [about], width, WORD)
 
 
 def _fates(plan: "Plan") -> list[Text]:

@@ -37,34 +37,30 @@ INDENT = 4
 
 
 def padded(rows: Sequence[Sequence[Text]], right: Collection[int] = ()) -> list[list[Text]]:
-    """Make columns as wide as their widest cell; drop empty ones. Columns `right` are aligned so."""
+    """Make columns as wide as their widest cell, and drop empty ones. Columns `right` are aligned so."""
     widths = [max((cell.cell_len for cell in column), default=0) for column in zip(*rows, strict=True)]
-    padded_rows: list[list[Text]] = [[] for _ in rows]
-    for row, cells in zip(rows, padded_rows, strict=True):
+    for row in rows:
         for n, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            if width:
-                space = Text(" " * (width - cell.cell_len))
-                cells.append(space + cell if n in right else cell + space)
-    return padded_rows
+            pad = cell.pad_left if n in right else cell.pad_right
+            pad(width - cell.cell_len)
+    return [[cell for cell, width in zip(row, widths, strict=True) if width] for row in rows]
 
 
 def rows_of(
-    names: Sequence[Text], rows: Sequence[Sequence[Text]], width: int, indent: int = INDENT, least: int = 0
+    names: Sequence[Text], rows: Sequence[Sequence[Text]], width: int, indent: int = INDENT
 ) -> Iterator[Text]:
     """A line for each name with its cells; where these have no place beside it, they follow below it.
 
-    The first column is as wide as the longest name, or less where the cells need the place; at least `least`.
+    The first column is as wide as the longest name, or less where the cells need the place.
     A name that is too long for a line is broken before its arrow.
     """
     longest = max((name.cell_len for name in names), default=0)
     beside = max((sum(cell.cell_len + len(GAP) for cell in row) for row in rows), default=0)
-    column = max(least, min(longest, max(NARROWEST, width - beside)))
+    column = min(longest, max(NARROWEST, width - beside))
     for name, cells in zip(names, rows, strict=True):
-        trimmed = [cell.copy() for cell in cells if cell.plain.strip()]
-        for cell in trimmed:
-            cell.rstrip()
-        line = name + Text(" " * (column - name.cell_len))
-        for cell in cells if name.cell_len <= column else trimmed:
+        line, space = name.copy(), column - name.cell_len
+        line.append(" " * space)
+        for cell in _trimmed(cells) if space < 0 else cells:
             line.append(GAP).append_text(cell)
         line.rstrip()
         if line.cell_len <= width:
@@ -72,8 +68,16 @@ def rows_of(
             continue
         first, *others = name.split(ARROW)
         yield from flowing([first, *(Text(ARROW.lstrip()) + one for one in others)], " ", width, indent)
-        if trimmed:
+        if trimmed := _trimmed(cells):
             yield from flowing([Text(" " * indent) + trimmed[0], *trimmed[1:]], GAP, width, indent)
+
+
+def _trimmed(cells: Sequence[Text]) -> list[Text]:
+    """The cells that are not blank, without spaces at their ends."""
+    copies = [cell.copy() for cell in cells if cell.plain.strip()]
+    for cell in copies:
+        cell.rstrip()
+    return copies
 
 
 def flowing(parts: Sequence[Text], between: str, width: int, hang: int = INDENT) -> Iterator[Text]:
