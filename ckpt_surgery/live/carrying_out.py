@@ -33,8 +33,7 @@ from ckpt_surgery.planner.plan import Plan, Step, at_step
 from ckpt_surgery.system.resources import release_memory
 
 BLOCK = 16 << 20
-"""Maximum bytes of a block while it is computed, unless smaller blocks would read more in all. Small blocks
-stay near the caches, and give every thread work."""
+"""Maximum bytes of a block, unless smaller ones would read more: these stay near the caches."""
 
 
 @frozen(eq=False)
@@ -49,20 +48,17 @@ class Restoration:
     shardings: Mapping[str, Any]
     """Sharding of each array of JAX by the text of its key; None for the default device."""
     memory: int
-    """Budget in bytes for what is computed, and for arrays on their way to devices whose memory is not the
-    host's. The arrays of the result are not counted."""
+    """Budget in bytes for what is computed, and for arrays on their way to devices, not for the result."""
     workers: int
     """Number of threads."""
     rebuilt: Callable[[Mapping[str, Any]], Any] | None = None
-    """Builds the result from values by key, in the containers of the function that is the recipe; None if the
-    target determines the containers, or nothing does."""
+    """Builds the result from values by key, in the containers of the function that is the recipe, if any."""
     hooks: HookFile | None = None
     """File of the hooks that values call; None if there is none."""
 
 
 Move = tuple[Any, Any | None]
-"""A value of a tree that becomes a leaf of the result, and its destination; None if it stays where it is, and
-the result has the same object."""
+"""A value of a tree that becomes a leaf of the result, and its destination; None if it is the same object."""
 
 
 def make_arrays(

@@ -88,8 +88,7 @@ class Filling:
 
 
 SIDE_BY_SIDE = 64 << 20
-"""Leaves of at most this many bytes are each made by one thread, side by side. Larger ones are made one after
-the other, in blocks that all threads compute."""
+"""Leaves of at most this many bytes are each made by one thread; of larger ones all threads make blocks."""
 
 
 @frozen(eq=False)

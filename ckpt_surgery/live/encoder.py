@@ -31,8 +31,7 @@ class LiveEncoder(Encoder):
     """Encoder for arrays of JAX, and whatever else a pytree holds."""
 
     target: LiveTree | None
-    """The target, whose shardings fit its shapes; None where there is none. Then arrays that JAX would narrow
-    are NumPy's."""
+    """The target, whose shardings fit its shapes, if any; without one, NumPy has what JAX would narrow."""
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Reasons why leaves cannot be made: one sentence each, with the key."""

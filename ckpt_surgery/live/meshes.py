@@ -56,11 +56,8 @@ def mesh_text(mesh: Any) -> str:
 
 
 Boxes = Mapping[str, Callable[[Any], Any]]
-"""Shardings named by boxes, by the text of the key of their array, as functions of a mesh.
-
-They make a NamedSharding over this mesh, or else over the box's own mesh or that of `jax.set_mesh`; None
-where there is no mesh. They raise UsageError, naming the key, where the mesh lacks an axis.
-"""
+"""Functions, by key text, that make the sharding of a box over a mesh, or else its own or that of
+`jax.set_mesh`; None without any. They raise UsageError where the mesh lacks an axis."""
 
 _HINT = "Set flax's logical axis rules for this mesh, or give `shardings=` with a rule for this key."
 

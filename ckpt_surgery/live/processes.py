@@ -89,8 +89,7 @@ def plan_digests(plan: Plan, shardings: Mapping[str, Any]) -> Digests:
 
 
 Report = tuple[str, str, Digests]
-"""Outcome of `make` in one process: the class of the error that it raised, empty if it returned; its message;
-digests of the result."""
+"""Outcome of `make` in one process: class and message of its error, if any; digests of the result."""
 
 
 def _failure(error: Exception) -> Report:

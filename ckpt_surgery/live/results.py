@@ -174,8 +174,7 @@ def default_devices() -> set[Any]:
 # such an address, and are always copied.
 
 MAPPED = 1 << 20
-"""Arrays of at least this many bytes are mapped by themselves: freeing them returns memory to the system. The
-program's allocator may keep freed memory."""
+"""Arrays of at least this many bytes are mapped by themselves: freeing them returns memory to the system."""
 _ALIGNED = 64
 """Alignment, in bytes, of memory that JAX takes over without a copy."""
 

@@ -38,8 +38,7 @@ class ArrayRecorder(Recorder):
         self.narrowed: dict[str, tuple[str, str]] = {}
         """Leaves that JAX narrows from 64 to 32 bits: names of the dtypes before and after, by key."""
         self.constants: dict[str, np.ndarray] = {}
-        """Arrays of the program that are too large to write out, by the name of the hook that returns
-        them: `hooks.NAME()`."""
+        """Arrays of the program too large to write out, by the name of the hook that returns them."""
         self.library = NUMPY
         """The library whose function is being called."""
         self._functions = AddedHooks()

@@ -185,23 +185,22 @@ def _join_kept(
 
 
 def _with_slots(patterns: Sequence[RowPattern], groups: Groups) -> Groups:
-    """Join rows of slots that stand below the names of parameters to the rows of these parameters."""
+    """Join rows of slots below the names of parameters to the rows of these. Changes `groups`."""
     at: dict[tuple[str, Hashable], list[int]] = defaultdict(list)
     for n in groups:
         one = patterns[n]
         if not one.whole and one.loose is not None:
             for tail in _tails(one.key):
                 at[tail, one.loose].append(n)
-    joined = {n: list(others) for n, others in groups.items()}
-    for n in groups:
+    for n in list(groups):
         head, _, slot = patterns[n].key.rpartition("/")
-        if slot in SLOTS and not patterns[n].whole and not joined.get(n):
+        if slot in SLOTS and not patterns[n].whole and not groups[n]:
             rows = (row for tail in _tails(head) for row in at.get((tail, patterns[n].loose), ()))
-            owner = next((row for row in rows if row in joined and _owns(patterns[row], patterns[n])), None)
+            owner = next((row for row in rows if row in groups and _owns(patterns[row], patterns[n])), None)
             if owner is not None and owner != n:
-                joined[owner].append((n, slot))
-                del joined[n]
-    return joined
+                groups[owner].append((n, slot))
+                del groups[n]
+    return groups
 
 
 def _tails(key: str) -> Iterator[str]:

@@ -28,8 +28,7 @@ class Row:
     fate: str
     """One of `Fate`, or `dropped`."""
     key: str
-    """Pattern of the output keys, or of the source keys where the leaves are dropped; printable. A pattern
-    that ends with `/…` stands for subtrees, all leaves of which are in this row."""
+    """Printable pattern of output keys, or of dropped source keys; `/…` stands for all leaves of subtrees."""
     sources: tuple[str, ...]
     """Patterns of the source keys that are read; with the source's name if there are several sources, with
     `*` for the same key in all of them, and with `first,third` for the same key in some."""
@@ -40,8 +39,7 @@ class Row:
     gathers: int
     """Number of source leaves that each leaf is made from."""
     spec: str
-    """Dtype and shape, or kind, of each leaf: `bf16[2048,8192]`, or `f32[8] → bf16[8]` where that of the
-    source leaf differs; of subtrees the dtypes alone."""
+    """Dtype and shape, or kind: `bf16[8]`, or `f32[8] → bf16[8]` if it changes; of subtrees the dtypes."""
     nbytes: int
     """Size of all the leaves together: shape × itemsize."""
     rule: RuleRef | None

@@ -13,8 +13,7 @@ from ckpt_surgery.migration.key_templates import without_indices
 from ckpt_surgery.migration.originals import NUMERIC
 
 MOST_MATCHES = 200
-"""Limit on `match` rules that move leaves, each of which is tried at each leaf. Beyond that,
-`add` rules look the arrays up, in constant time for each."""
+"""Limit on `match` rules, each of which is tried at each leaf; beyond it, `add` rules look arrays up."""
 
 Rule = dict[str, Any]
 
@@ -29,8 +28,7 @@ class KeyMove:
 
 
 Subtree = tuple[int, Sequence[KeyMove]]
-"""Leaves below one key that keep their names below another key in the result, and the number of components of
-the key above them."""
+"""Number of components of a key, and the leaves below it, which keep their names below another key."""
 
 
 def move_rules(moves: Sequence[KeyMove], listings: Mapping[str, Mapping[str, Leaf]]) -> list[Rule]:
