@@ -13,6 +13,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import DType, dtype_named, kind
 from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.text import shortened, shown
 from ckpt_surgery.functions.arrays import Array
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT, parse
 from ckpt_surgery.language.expressions.scope import Scope
@@ -22,7 +23,7 @@ from ckpt_surgery.live.wanted import narrowed
 from ckpt_surgery.migration import promotions
 from ckpt_surgery.migration.literals import concrete_array
 from ckpt_surgery.migration.promotions import JAX, NUMPY
-from ckpt_surgery.migration.replacing import asked_by_jax, is_operator
+from ckpt_surgery.migration.replacing import asked_by_jax, is_operator, user_call
 from ckpt_surgery.migration.standins import (
     ARITHMETIC,
     METHODS,
@@ -325,7 +326,9 @@ class StandIn(Traced, LazyArray):
     @property
     def __jax_array__(self) -> NoReturn:
         if asked_by_jax():
-            raise self._recorder.refused("it calls a function of JAX that cannot be written down", self)
+            call = user_call()
+            flaw = "it calls a function of JAX that cannot be written down"
+            raise self._recorder.refused(f"{flaw}: `{shown(shortened(call, 80))}`" if call else flaw, self)
         raise AttributeError("__jax_array__")
 
 

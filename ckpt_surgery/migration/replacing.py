@@ -2,6 +2,7 @@
 
 import builtins
 import dis
+import inspect
 import sys
 import sysconfig
 import threading
@@ -44,6 +45,20 @@ def user_place(error: BaseException | None = None) -> str | None:
         frames = [*traceback.walk_tb(error.__traceback__)][::-1]
     places = (f"{f.f_code.co_filename}:{line}" for f, line in frames if not is_library(f.f_code.co_filename))
     return next(places, None)
+
+
+def user_call() -> str:
+    """Text of the innermost call in the user's program, such as `jax.nn.relu(x)`; empty if it is unknown."""
+    frames = (frame for frame, _ in traceback.walk_stack(sys._getframe(1)))
+    frame = next((frame for frame in frames if not is_library(frame.f_code.co_filename)), None)
+    if frame is None:
+        return ""
+    place = inspect.getframeinfo(frame, context=1)
+    at = place.positions
+    if at is None or not place.code_context or at.lineno != at.end_lineno or at.lineno != place.lineno:
+        return ""
+    line = place.code_context[0].encode()  # of which columns are counted in bytes
+    return line[at.col_offset : at.end_col_offset].decode(errors="replace").strip()
 
 
 _OF_NUMPY = (
