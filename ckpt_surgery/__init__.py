@@ -71,8 +71,8 @@ if TYPE_CHECKING:  # the aliases tell type checkers that the names are public
     from ckpt_surgery.language.schema.fields import schema as schema
     from ckpt_surgery.live.lazy_arrays import LazyArray as LazyArray
     from ckpt_surgery.live.logical_axes import LogicalAxes as LogicalAxes
-    from ckpt_surgery.migration.functions.hooks import opaque as opaque
     from ckpt_surgery.migration.recipes import MigratedRecipe as MigratedRecipe
+    from ckpt_surgery.migration.stand_in_arrays import opaque as opaque
     from ckpt_surgery.migration.t5x import from_t5x_assignment_map as from_t5x_assignment_map
     from ckpt_surgery.migration.transforming import Transform as Transform
     from ckpt_surgery.planner.plan import Plan as Plan
@@ -112,7 +112,7 @@ _MODULES = {
         "language.schema.fields": ("schema",),
         "live.lazy_arrays": ("LazyArray",),
         "live.logical_axes": ("LogicalAxes",),
-        "migration.functions.hooks": ("opaque",),
+        "migration.stand_in_arrays": ("opaque",),
         "migration.recipes": ("MigratedRecipe",),
         "migration.t5x": ("from_t5x_assignment_map",),
         "migration.transforming": ("Transform",),

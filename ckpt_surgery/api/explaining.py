@@ -106,5 +106,4 @@ def _excerpts(
         if use.dropped is not None and use.dropped.why.startswith(UNMATCHED):
             run = last_pass(runs, use.source, use.leaf)
             wanted[UNMATCHED] = run.problems.own(UNMATCHED)
-    lines = {path: document.lines(location) for path, location in wanted.items()}
-    return {path: tuple([Line(number, text) for number, text in of]) for path, of in lines.items()}
+    return {path: tuple(document.lines(location)) for path, location in wanted.items()}

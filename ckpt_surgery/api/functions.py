@@ -14,9 +14,10 @@ from ckpt_surgery.core.text import abridged
 from ckpt_surgery.inputs.checkpoints import Checkpoint
 from ckpt_surgery.inputs.opening import open_input, open_sources, traced
 from ckpt_surgery.inputs.request import InMemory, checkpoint_or_tree, requested
-from ckpt_surgery.migration.functions.flat import OnFlatDicts
+from ckpt_surgery.live.tree import live_tree
+from ckpt_surgery.migration.functions.tracing import OnFlatDicts
 from ckpt_surgery.migration.orbax_transforms import recipe_of_transforms
-from ckpt_surgery.migration.originals import Original, original_of_leaves, original_of_tree
+from ckpt_surgery.migration.originals import Original, original_of_leaves, original_of_live
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.migration.t5x import TranslatorFunction
 from ckpt_surgery.migration.transforming import apply_transforms
@@ -177,7 +178,7 @@ def from_orbax_transforms(
     if original is not None:
         given = checkpoint_or_tree(original)
         if isinstance(given, InMemory):
-            known = original_of_tree(given.tree)
+            known = original_of_live(live_tree(given.tree))
         else:
             known = original_of_leaves(open_input(given).leaves())
     return recipe_of_transforms(transforms, default_to_original, known)

@@ -37,7 +37,7 @@ from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree, live_tree
 from ckpt_surgery.live.wanted import type_of
-from ckpt_surgery.migration.functions.flat import with_flat_dicts
+from ckpt_surgery.migration.functions.tracing import with_flat_dicts
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.outputs import arrays_in_memory
 from ckpt_surgery.planner.plan import Plan, with_origin

@@ -1,8 +1,4 @@
-"""The program `ckpt-surgery`: it finds its commands, runs one, and turns errors into exit codes.
-
-A command is a module of `commands` that defines one of the same name, whose callback returns the exit code.
-Importing one is cheap: NumPy, rich and the library are imported when it runs.
-"""
+"""The program: it finds its commands, cheap to import, runs one, and turns errors into exit codes."""
 
 import gc
 import importlib
@@ -19,7 +15,7 @@ from typing import NoReturn
 import click
 
 from ckpt_surgery.cli import commands
-from ckpt_surgery.cli.documents.reported_problems import write_failure
+from ckpt_surgery.cli.documents.reported_problems import as_report, rendered
 from ckpt_surgery.cli.parameters.command import COMPLETE, FROM_VARIABLES, PROGRAM
 from ckpt_surgery.cli.parameters.options import global_params, requested_format
 from ckpt_surgery.cli.parameters.paths import RULES, with_rule_inside_keys
@@ -28,10 +24,6 @@ from ckpt_surgery.cli.terminal.streams import guard, unwritten
 from ckpt_surgery.core.errors import AGAIN, GO_ON, Code, Interrupted, Problem, StorageError, SurgeryError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.text import did_you_mean, shown
-
-SUMMARIZED = ("plan", "apply", "convert", "merge")
-"""Commands that add to the summary of a step of GitHub Actions, also where they fail."""
-KEYBOARD_INTERRUPT = 130
 
 EVERYDAY = (
     *("inspect", "plan", "apply", "convert", "diff", "verify"),
@@ -100,7 +92,7 @@ class Commands(click.Group):
             return _fail([problem], error.exit_code, ctx, printed=True)
         except KeyboardInterrupt:
             problem = Problem("interrupted", code=Code.INTERRUPTED)
-            ctx.exit(-_fail([problem], KEYBOARD_INTERRUPT, ctx))
+            ctx.exit(-_fail([problem], 130, ctx))
         except (click.exceptions.Exit, click.Abort):
             raise  # click ends the program
         except OSError as error:
@@ -135,7 +127,7 @@ def _with_command(problem: Problem, arguments: Sequence[str]) -> Problem:
 def _fail(problems: Sequence[Problem], code: int, ctx: click.Context, *, printed: bool = False) -> int:
     """Report an error: on stderr unless it is `printed`, on stdout where a format for programs is asked for,
     and on the page of a CI job. Returns the exit code, negated."""
-    from ckpt_surgery.cli.render.reports import add_failure, summary_file
+    from ckpt_surgery.cli.render.reports import add_failure
 
     texts = problem_texts(problems)
     if not printed:
@@ -144,11 +136,12 @@ def _fail(problems: Sequence[Problem], code: int, ctx: click.Context, *, printed
         published = ctx.meta.get(PUBLISHED)
         after = "" if published is None else f"\n\n{shown(published)} itself is new and complete"
         print_errors([*texts[:-1], texts[-1] + after], ctx.obj)
-    write_failure(ctx.meta["report"], problems, 1 if ctx.meta[PROGRAM] else code)
-    file = summary_file() if ctx.invoked_subcommand in SUMMARIZED else None
-    if file is not None:
+    reported = 1 if ctx.meta[PROGRAM] else code
+    sys.stdout.write(rendered(ctx.meta["report"], [as_report(problem) for problem in problems], reported))
+    sys.stdout.flush()
+    if ctx.invoked_subcommand in ("plan", "apply", "convert", "merge"):
         try:
-            add_failure(file, str(ctx.invoked_subcommand), texts)
+            add_failure(ctx.invoked_subcommand, texts)
         except OSError as error:
             print_errors([f"the summary of the step cannot be written: {error}"], ctx.obj)
     return -code
@@ -202,10 +195,7 @@ def main() -> NoReturn:
 
 
 def leave(code: int | str | None) -> NoReturn:
-    """End the program without freeing its values one by one, which takes a tenth of the time of a large plan.
-
-    The interpreter ends as usual where threads still run.
-    """
+    """End the program without freeing its values one by one, a tenth of a large plan, unless threads run."""
     lost = unwritten()
     if code == 0 and lost is not None:  # the text of `--help`
         print_errors([problem_text(_lost(lost).problems[0])], Settings())

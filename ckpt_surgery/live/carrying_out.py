@@ -33,8 +33,7 @@ from ckpt_surgery.planner.plan import Plan, Step, at_step
 from ckpt_surgery.system.resources import release_memory
 
 BLOCK = 16 << 20
-"""Maximum bytes of a block while it is computed, unless smaller blocks would read more in all. Small blocks
-stay near the caches, and give every thread work."""
+"""Maximum bytes of a block, unless smaller ones would read more: these stay near the caches."""
 
 
 @frozen(eq=False)
@@ -49,20 +48,17 @@ class Restoration:
     shardings: Mapping[str, Any]
     """Sharding of each array of JAX by the text of its key; None for the default device."""
     memory: int
-    """Budget in bytes for what is computed, and for arrays on their way to devices whose memory is not the
-    host's. The arrays of the result are not counted."""
+    """Budget in bytes for what is computed, and for arrays on their way to devices, not for the result."""
     workers: int
     """Number of threads."""
     rebuilt: Callable[[Mapping[str, Any]], Any] | None = None
-    """Builds the result from values by key, in the containers of the function that is the recipe; None if the
-    target determines the containers, or nothing does."""
+    """Builds the result from values by key, in the containers of the function that is the recipe, if any."""
     hooks: HookFile | None = None
     """File of the hooks that values call; None if there is none."""
 
 
 Move = tuple[Any, Any | None]
-"""A value of a tree that becomes a leaf of the result, and its destination; None if it stays where it is, and
-the result has the same object."""
+"""A value of a tree that becomes a leaf of the result, and its destination; None if it is the same object."""
 
 
 def make_arrays(
@@ -110,10 +106,7 @@ def make_arrays(
 
 
 def check_first(restoration: Restoration, progress: Callable[[Progress], None] | None = None) -> None:
-    """Rehearse `make_arrays`: read and compute everything, and throw it away.
-
-    Raises SurgeryError, with the key, where values or files are bad.
-    """
+    """Rehearse `make_arrays`: compute everything, and throw it away. Raises SurgeryError, with the key."""
     _, _, jobs = _divide(restoration, None)
     trials = [replace(job, result=Discarded(job.result, job.step.value.spec.dtype)) for job in jobs]
     count = ByteCounter(sum(job.nbytes for job in jobs), progress, CHECKING)
@@ -148,15 +141,8 @@ def _divide(
     return values, moves, jobs
 
 
-# --- values that are taken over: as they are, or moved from device to device ------------------------------
-
-
 def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> Move | None:
-    """Move that makes a tree's value a leaf unchanged; None if it has to pass through the host.
-
-    `like`: what the target holds there, the value itself if it is kept; None without a target. `sharding`:
-    that of the leaf; None for an array that is not bound to the default device.
-    """
+    """Move that makes a tree's value a leaf unchanged; `like`: the target's; None if the host has to help."""
     import jax
 
     if not isinstance(step.value, Read) or not isinstance(source := sources[step.value.source], TreeSource):
@@ -177,11 +163,7 @@ def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -
 
 
 def _take_over(move: Move, in_result: set[int]) -> Any:
-    """Put a value in its place; copy it if the result has the same array already.
-
-    One buffer cannot be donated twice. `in_result` holds the identities of the result's arrays; the identity
-    of this one is added.
-    """
+    """Put a value in its place; copy an array that is `in_result` by identity: none is donated twice."""
     import jax
     import jax.numpy as jnp
 
@@ -198,15 +180,8 @@ def _take_over(move: Move, in_result: set[int]) -> Any:
     return jax.device_put(value, value.sharding, may_alias=False) if value.committed else jnp.copy(value)
 
 
-# --- donation ---------------------------------------------------------------------------------------------
-
-
 def _donation(restoration: Restoration, staying: Iterable[Any]) -> Callable[[str], None]:
-    """Make a function that takes the key of each output once it exists, also from several threads.
-
-    It deletes each array of the target once no output waits for it. `staying`: values that become part of the
-    result, and so are never deleted.
-    """
+    """Make a function of keys that deletes arrays that no output needs any more, but none of `staying`."""
     target = restoration.target
     assert target is not None
     own = set(map(id, _jax_arrays(target.values.values()))) - set(map(id, staying))
@@ -254,9 +229,6 @@ def _jax_arrays(values: Iterable[Any]) -> list[Any]:
     import jax
 
     return [value for value in values if isinstance(value, jax.Array)]
-
-
-# --- lazy arrays: each is computed when its elements are asked for ----------------------------------------
 
 
 class PlannedArray(LazyArray):

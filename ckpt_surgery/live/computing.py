@@ -54,12 +54,10 @@ class Filling:
             values = computed.block
             raise_if_cancelled()
             for region, part in parts:
-                if (shared := part.common(box)) is not None:
-                    copy_into(
-                        shared.taken_from(self._buffers[region], region), shared.taken_from(values, box)
-                    )
+                if (both := part.common(box)) is not None:
+                    copy_into(both.taken_from(self._buffers[region], region), both.taken_from(values, box))
                     if computed.overflowed is not None:
-                        overflowed += int(np.count_nonzero(shared.taken_from(computed.overflowed, box)))
+                        overflowed += int(np.count_nonzero(both.taken_from(computed.overflowed, box)))
         del values, computed
         return sum(part.size for _, part in parts), self._hand_on(parts), overflowed
 
@@ -90,8 +88,7 @@ class Filling:
 
 
 SIDE_BY_SIDE = 64 << 20
-"""Leaves of at most this many bytes are each made by one thread, side by side. Larger ones are made one after
-the other, in blocks that all threads compute."""
+"""Leaves of at most this many bytes are each made by one thread; of larger ones all threads make blocks."""
 
 
 @frozen(eq=False)
@@ -171,29 +168,23 @@ class Computing:
             yield max(weights), partial(self._compute, batch)
 
     def _block_tasks(self, job: ComputedLeaf) -> Iterator[Task]:
-        """One task for each block of a large leaf, group of regions by group."""
+        """One task for each block of a leaf, group of regions by group."""
         # A group is begun while the last blocks of the one before it are computed: there is room for two.
         room = max(0, min(self._memory // 2, self._memory - job.cut.working_set)) // 2
         room = job.nbytes if job.result.on_host else room
         groups = batches(job.result.regions, lambda region: region.size * job.itemsize, math.inf, room)
-        for regions in groups:  # what a group of regions needs is read once for all of it
-            filling = self._begin(job, regions)
+        for regions in groups if job.result.regions else [()]:  # what a group needs is read once
+            with at_step(job.step), memory_errors("make it", self._memory):
+                filling = Filling(job.step.value, job.result, regions)
+                self._complete(job, sum(not region.size for region in regions))
             for block in filling.blocks(job.cut.block):
                 yield job.cut.working_set, partial(self._fill, job, filling, block)
 
     def _compute(self, jobs: Sequence[ComputedLeaf]) -> None:
         """Compute several leaves, one after the other."""
         for job in jobs:
-            filling = self._begin(job, job.result.regions)
-            for block in filling.blocks(job.cut.block):
-                self._fill(job, filling, block)
-
-    def _begin(self, job: ComputedLeaf, regions: Sequence[Region]) -> Filling:
-        """Make buffers for some regions of a leaf; those without elements are complete at once."""
-        with at_step(job.step), memory_errors("make it", self._memory):
-            filling = Filling(job.step.value, job.result, regions)
-            self._complete(job, sum(not region.size for region in regions))
-            return filling
+            for _, fill in self._block_tasks(job):
+                fill()
 
     def _fill(self, job: ComputedLeaf, filling: Filling, block: Region) -> None:
         with at_step(job.step), memory_errors("make it", self._memory):

@@ -31,8 +31,7 @@ class LiveEncoder(Encoder):
     """Encoder for arrays of JAX, and whatever else a pytree holds."""
 
     target: LiveTree | None
-    """The target, whose shardings fit its shapes; None where there is none. Then arrays that JAX would narrow
-    are NumPy's."""
+    """The target, whose shardings fit its shapes, if any; without one, NumPy has what JAX would narrow."""
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Reasons why leaves cannot be made: one sentence each, with the key."""
@@ -69,10 +68,7 @@ class LiveEncoder(Encoder):
 
 
 def _number_flaw(leaf: Leaf, type_: type, wanted: DType | None) -> str | None:
-    """Reason why a leaf cannot become the target's Python number of this type and dtype.
-
-    A cast is suggested only where it loses nothing.
-    """
+    """Why a leaf cannot become the target's number; suggests a cast only where it loses nothing."""
     assert leaf.spec is not None
     name = leaf.spec.dtype.name
     element = ELEMENT_TYPES.get(name)
@@ -86,10 +82,7 @@ def _number_flaw(leaf: Leaf, type_: type, wanted: DType | None) -> str | None:
 
 
 def dtype_flaw(dtype: np.dtype[Any], narrows: bool = True) -> str | None:
-    """Reason why JAX has no array of this dtype, as a predicate; None if it has.
-
-    `narrows`: True if it counts that JAX would make a smaller type of it.
-    """
+    """Why JAX has no array of this dtype, as a predicate; `narrows`: a smaller type counts as a flaw."""
     import jax
 
     try:
@@ -102,9 +95,6 @@ def dtype_flaw(dtype: np.dtype[Any], narrows: bool = True) -> str | None:
         f" is {dtype.name}, which JAX would make {held.name}: cast it, or set "
         "`jax.config.update('jax_enable_x64', True)`"
     )
-
-
-# --- targets ----------------------------------------------------------------------------------------------
 
 
 def settled(tree: LiveTree, plan: Plan, sources: Mapping[str, Source]) -> LiveTree:

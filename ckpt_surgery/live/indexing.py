@@ -31,21 +31,17 @@ def parse_index(index: Any, shape: Shape) -> tuple[list[Picked], tuple[Any, ...]
     for entry in entries_of(index, shape):
         if entry is None:
             rest.append(None)
-            continue
-        axis = len(picked)
-        indices, remaining = _parse(entry, axis, shape[axis])
-        picked.append(indices)
-        rest.append(remaining)
+        else:
+            indices, remaining = _parse(entry, len(picked), shape[len(picked)])
+            picked.append(indices)
+            rest.append(remaining)
     if sum(isinstance(indices, np.ndarray) for indices in picked) > 1:
         raise IndexError("only one axis can have an array as its index; index the result once more")
     return picked, (*rest, ...)
 
 
 def entries_of(index: Any, shape: Shape) -> list[Any]:
-    """Expand an index of NumPy to an entry for each axis, and None for each new one.
-
-    Raises IndexError for more entries than axes, and for several `...`.
-    """
+    """Expand an index to an entry for each axis, and None for each new one. Raises IndexError."""
     entries = index if isinstance(index, tuple) else (index,)
     named = sum(entry is not None and entry is not ... for entry in entries)
     if named > len(shape):
@@ -98,9 +94,6 @@ def indices_of(entry: Any, axis: int, length: int) -> np.ndarray:
     return wanted
 
 
-# --- regions ----------------------------------------------------------------------------------------------
-
-
 def read_picked(
     picked: Sequence[Picked], spec: ArraySpec, unit: Shape | None, read: Callable[[Region], np.ndarray]
 ) -> np.ndarray:
@@ -111,11 +104,10 @@ def read_picked(
     """
     if not all(map(len, picked)):
         return np.empty(tuple(map(len, picked)), spec.dtype)
-    strides = [math.prod(spec.shape[axis + 1 :]) * spec.dtype.itemsize for axis in range(spec.ndim)]
-    runs = [
-        list(_runs(indices, None if unit is None else unit[axis], strides[axis]))
-        for axis, indices in enumerate(picked)
-    ]
+    runs = []
+    for axis, indices in enumerate(picked):
+        stride = math.prod(spec.shape[axis + 1 :]) * spec.dtype.itemsize
+        runs.append(list(_runs(indices, None if unit is None else unit[axis], stride)))
     if all(len(parts) == 1 for parts in runs):
         return _read_runs([parts[0][1] for parts in runs], read)
     block: np.ndarray = np.empty(tuple(map(len, picked)), spec.dtype)
@@ -137,10 +129,7 @@ def _read_runs(runs: Sequence[Picked], read: Callable[[Region], np.ndarray]) -> 
 
 
 def _runs(indices: Picked, unit: int | None, stride: int) -> Iterator[tuple[slice, Picked]]:
-    """Group indices along an axis into runs that are read together, each with its place in the result.
-
-    `stride`: bytes from one index to the next.
-    """
+    """Group indices into runs that are read together, with places; `stride`: bytes between indices."""
     if isinstance(indices, range) and indices.step == 1:
         yield slice(0, len(indices)), indices
         return
@@ -156,9 +145,6 @@ def _runs(indices: Picked, unit: int | None, stride: int) -> Iterator[tuple[slic
             start = stop
 
 
-# --- subscripts of the expression language ----------------------------------------------------------------
-
-
 def parse_subscript(index: Any, shape: Shape) -> tuple[list[Any], list[Any]]:
     """Translate an index of NumPy to items of a subscript, and arguments of a `take` before that, if any.
 
@@ -168,8 +154,7 @@ def parse_subscript(index: Any, shape: Shape) -> tuple[list[Any], list[Any]]:
     """
     items = entries_of(index, shape)
     arrays = [item for item in items if isinstance(item, list | np.ndarray)]
-    others = [item for item in items if not isinstance(item, slice | list | np.ndarray | None)]
-    if len(arrays) > 1 or (arrays and others):
+    if arrays and sum(not isinstance(item, slice | None) for item in items) > 1:
         raise TypeError("more than one array, or an array together with integers, in a subscript")
     written: list[Any] = []
     taken: list[Any] = []

@@ -122,8 +122,6 @@ class LazyArray(ABC):
     def __repr__(self) -> str:
         return array_repr("LazyArray", self.key, self._spec)
 
-    # --- reading ------------------------------------------------------------------------------------------
-
     def __getitem__(self, index: Any) -> np.ndarray:
         """Read the elements that an index of NumPy's picks out, into memory of the caller's own.
 
@@ -195,8 +193,6 @@ class LazyArray(ABC):
     __rshift__ = __rrshift__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
     __neg__ = __pos__ = __abs__ = __invert__ = _refuse
 
-    # --- other dtypes -------------------------------------------------------------------------------------
-
     def astype(self, dtype: Any) -> "LazyArray":
         """Lazy array of the same shape, whose values are converted when they are read.
 
@@ -225,8 +221,6 @@ class LazyArray(ABC):
             )
         return self if wanted == self.dtype else _Converted(self, Bitcast(wanted))
 
-    # --- values -------------------------------------------------------------------------------------------
-
     def statistics(self) -> Statistics:
         """Read the array in parts, and describe its values.
 
@@ -246,8 +240,6 @@ class LazyArray(ABC):
         """Kind of the leaf that it is in a tree."""
         return LeafKind.ARRAY if self.prng_impl is None else LeafKind.PRNG_KEY
 
-    # --- copies -------------------------------------------------------------------------------------------
-
     def __copy__(self) -> "LazyArray":
         return self
 
@@ -259,10 +251,8 @@ class LazyArray(ABC):
         return token
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise UsageError(
-            f"{self!r} cannot be pickled: it is read from an open checkpoint",
-            hint="Pickle the checkpoint, which opens again, or the elements: `.get()`.",
-        )
+        hint = "Pickle the checkpoint, which opens again, or the elements: `.get()`."
+        raise UsageError(f"{self!r} cannot be pickled: it is read from an open checkpoint", hint=hint)
 
 
 class _Given(LazyArray):

@@ -1,5 +1,6 @@
 """Shardings by the names of parameters' axes, as Flax and T5X have them, and rules from names to a mesh."""
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,6 @@ SUFFIX = "_axes"
 """Suffix in names of collections and leaves that hold names of axes, beside those with the arrays."""
 _WANTED = "Give `LogicalAxes(mesh, [(name, mesh_axis), …], params_axes)`."
 _UNNAMED = "no names of axes are given"
-_NAME_THEM = "Give each of these as many names as it has axes; None for an axis that is not divided."
 
 
 class LogicalAxes:
@@ -57,27 +57,19 @@ class LogicalAxes:
 
 
 def mesh_axes(axes: Axes, rules: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
-    """Mesh axes that each axis of an array is divided over; an empty tuple for no axes.
-
-    Entries that are not names, such as None, stay as they are.
-    """
+    """Mesh axes that divide each axis of an array. Entries that are not names, such as None, stay."""
     names = axes or ()
     assigned = {i: name for i, name in enumerate(names) if not isinstance(name, str)}
     for name, over in rules:
         free = name in names and names.index(name) not in assigned
-        if free and not set(_each(over)).intersection(
-            mesh_axis for axis in assigned.values() for mesh_axis in _each(axis)
-        ):
+        if free and set(_each(over)).isdisjoint(itertools.chain(*map(_each, assigned.values()))):
             assigned[names.index(name)] = over
     return tuple(assigned.get(i) for i in range(len(names)))
 
 
-def _each(over: Any) -> Iterator[Any]:
+def _each(over: Any) -> list[Any]:
     """Mesh axes in the value of a rule."""
-    yield from (axis for axis in (over if isinstance(over, tuple | list) else (over,)) if axis is not None)
-
-
-# --- what is given ----------------------------------------------------------------------------------------
+    return [axis for axis in (over if isinstance(over, tuple | list) else (over,)) if axis is not None]
 
 
 def _parsed_rules(rules: Any) -> Iterator[tuple[Any, Any]]:
@@ -99,10 +91,7 @@ def _parsed_rules(rules: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _parsed_axes(axes: Any) -> Mapping[Names, Axes]:
-    """Names of axes by the path of the parameter, without the suffix of the last component.
-
-    A parameter that is really called so stays what it is.
-    """
+    """Names of axes by path, without the last component's suffix, unless a parameter has that name."""
     import jax
 
     exact, stripped = dict[Names, Axes](), dict[Names, Axes]()
@@ -127,9 +116,6 @@ def _names_axes(node: Any) -> bool:
     return isinstance(node, PartitionSpec) or is_names
 
 
-# --- which leaf takes which axes --------------------------------------------------------------------------
-
-
 class _Layout:
     """Places of the parameters in a tree."""
 
@@ -141,7 +127,7 @@ class _Layout:
         self.collections = tops if PARAMS in tops else frozenset[str]()
         """First components of the axes, if these are collections of variables; else none."""
         of_params = {path[1:]: path for path in axes if path[0] == PARAMS}
-        self.by_own_path = of_params if self.collections else {path: path for path in axes}
+        self.by_own_path = of_params or {path: path for path in axes}
         """Paths of the parameters by the form that optimizer slots have: without the collection."""
 
     def parameter(self, names: Names) -> Names | None:
@@ -180,9 +166,6 @@ def _layout(axes: Mapping[Names, Axes], keys: Iterable[Names]) -> _Layout | None
         return OPTIMIZER.isdisjoint(root), counts[root], root[-1:] in {(name,) for name in ROOTS}, -len(root)
 
     return _Layout(axes, max(counts, key=likelihood))
-
-
-# --- shardings --------------------------------------------------------------------------------------------
 
 
 def shardings_by_names(
@@ -243,8 +226,9 @@ def _check(
         elif len(set(names)) < len(names):
             flaws[f"a name is twice in {_listed(axes or ())}"].append(text)
     if flaws:
-        messages = (f"{_keys(texts)}: {what}" for what, texts in flaws.items())
-        raise PlanError(*(Problem(message, hint=_NAME_THEM) for message in messages), code=Code.SHARDING)
+        hint = "Give each of these as many names as it has axes; None for an axis that is not divided."
+        problems = [Problem(f"{_keys(texts)}: {what}", hint=hint) for what, texts in flaws.items()]
+        raise PlanError(*problems, code=Code.SHARDING)
 
 
 def _listed(axes: tuple[Any, ...]) -> str:
@@ -253,9 +237,6 @@ def _listed(axes: tuple[Any, ...]) -> str:
 
 def _keys(texts: Sequence[str]) -> str:
     return few_keys(map(shown, texts), most=len(texts))
-
-
-# --- variables and their axes -----------------------------------------------------------------------------
 
 
 def split_axes(variables: Mapping[str, Any]) -> tuple[Any, Any]:

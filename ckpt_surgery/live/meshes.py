@@ -1,8 +1,4 @@
-"""Meshes of devices, PartitionSpecs over them, and the shardings that boxes of flax name for their arrays.
-
-flax is not imported: where a tree has its boxes, which are recognized by their attributes, the program has
-imported it.
-"""
+"""Meshes, PartitionSpecs, and shardings named by flax's boxes, which are recognized by their attributes."""
 
 import functools
 import sys
@@ -37,10 +33,7 @@ def mesh_of_devices(mesh: Any, whose: str) -> Any:
 
 
 def sharding_over(mesh: Any, spec: Any, whose: str, hint: str | None = None) -> Any:
-    """NamedSharding of a PartitionSpec over a mesh of devices.
-
-    Raises UsageError, beginning with `whose` the spec is, if no array can be divided so.
-    """
+    """NamedSharding over a mesh. Raises UsageError, beginning with `whose` spec it is, if it does not fit."""
     from jax.sharding import NamedSharding, PartitionSpec
 
     if any(axis is PartitionSpec.UNCONSTRAINED for axis in spec):
@@ -62,15 +55,9 @@ def mesh_text(mesh: Any) -> str:
     return shown(f"{{{', '.join(f'{name}: {length}' for name, length in mesh.shape.items())}}}")
 
 
-# --- boxes of flax ----------------------------------------------------------------------------------------
-
-
 Boxes = Mapping[str, Callable[[Any], Any]]
-"""Shardings named by boxes, by the text of the key of their array, as functions of a mesh.
-
-They make a NamedSharding over this mesh, or else over the box's own mesh or that of `jax.set_mesh`; None
-where there is no mesh. They raise UsageError, naming the key, where the mesh lacks an axis.
-"""
+"""Functions, by key text, that make the sharding of a box over a mesh, or else its own or that of
+`jax.set_mesh`; None without any. They raise UsageError where the mesh lacks an axis."""
 
 _HINT = "Set flax's logical axis rules for this mesh, or give `shardings=` with a rule for this key."
 

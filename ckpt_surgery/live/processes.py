@@ -88,13 +88,12 @@ def plan_digests(plan: Plan, shardings: Mapping[str, Any]) -> Digests:
 
 
 Report = tuple[str, str, Digests]
-"""Outcome of `make` in one process: the class of the error that it raised, empty if it returned; its message;
-digests of the result."""
+"""Outcome of `make` in one process: class and message of its error, if any; digests of the result."""
 
 
 def _failure(error: Exception) -> Report:
     if not isinstance(error, SurgeryError):
-        return SurgeryError.__name__, shown(f"{type(error).__name__}: {error}"), {}
+        return "SurgeryError", shown(f"{type(error).__name__}: {error}"), {}
     more = f" (and {len(error.problems) - 1} more)" if len(error.problems) > 1 else ""
     return type(error).__name__, error.problems[0].message + more, {}
 
@@ -123,15 +122,14 @@ def _check(reports: Sequence[Report]) -> None:
     """Raise if a process has failed, or has another plan than the first one."""
     for number, (error, message, _) in enumerate(reports):
         if error:
-            kind: type[SurgeryError] = getattr(errors, error, SurgeryError)
             told = f"process {number} of {len(reports)} failed, so none returns a result: {message}"
-            raise kind(told)
+            raise getattr(errors, error, SurgeryError)(told)
     _, _, first = reports[0]
-    others = [(str(number), digests) for number, (_, _, digests) in enumerate(reports) if digests != first]
-    parts = [name for name in first if any(digests[name] != first[name] for _, digests in others)]
+    others = {number: digests for number, (_, _, digests) in enumerate(reports) if digests != first}
+    parts = [name for name in first if any(digests[name] != first[name] for digests in others.values())]
     if parts:
         raise PlanError(
             f"the processes have made different plans: {', '.join(parts)} of process "
-            f"{', '.join(number for number, _ in others)} are not those of process 0",
+            f"{', '.join(map(str, others))} are not those of process 0",
             hint="Call it with the same arguments in every process.",
         )

@@ -17,11 +17,7 @@ from ckpt_surgery.live.wanted import narrowed, type_of
 
 
 def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> "RestoredLeaf":
-    """Result for a leaf of a plan. `like`: what the target has there, or asks for; None without a target.
-
-    Without a target, arrays are JAX's, or NumPy's where JAX would narrow them, and scalars are Python's
-    numbers, as Orbax restores them.
-    """
+    """Result for a leaf of a plan. `like`: what the target has there, or asks for; None without a target."""
     assert leaf.spec is not None
     type_, whole, dtype = type_of(like), Region.whole(leaf.spec.shape), leaf.spec.dtype
     if issubclass(type_, np.ndarray) or (like is None and leaf.kind is LeafKind.ARRAY and is_narrowed(leaf)):
@@ -46,12 +42,7 @@ class HostValue:
     on_host = True
     """True if it stays in the host's memory, so that its parts need no memory of their own."""
 
-    def __init__(
-        self,
-        region: Region,
-        dtype: DType,
-        convert: Callable[[np.ndarray], Any] = lambda array: array,
-    ):
+    def __init__(self, region: Region, dtype: DType, convert: Callable[[np.ndarray], Any] = lambda a: a):
         """`region`: the part of a leaf that is made. `convert`: makes the value of the array."""
         self.regions: Sequence[Region] = (region,)
         """Disjoint regions of which it consists."""
@@ -88,12 +79,7 @@ class Discarded(HostValue):
 
 
 def device_regions(sharding: Any | None, shape: Shape, whole_axes: int = 0) -> dict[Region, list[Any]]:
-    """Devices of this process by the region of an array that they hold; the regions are disjoint.
-
-    Without a sharding it is the default device, to which the array is not bound: None stands for it.
-    `whole_axes`: number of last axes that the sharding does not know, such as the one of the raw data of
-    random keys; they are never divided.
-    """
+    """Devices by disjoint regions, None for the default one; the last `whole_axes` are never divided."""
     if sharding is None:
         return {Region.whole(shape): [None]}
     known = shape[: len(shape) - whole_axes]
@@ -120,10 +106,7 @@ class DeviceArray:
         return staging_array(region.shape, self._spec.dtype)
 
     def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
-        """Copy each filled buffer to every device that holds its region, and free it.
-
-        Raises OutOfMemoryError if a device has no room for one.
-        """
+        """Copy filled buffers to the devices that hold their regions. Raises OutOfMemoryError."""
         import jax
         from jax.sharding import SingleDeviceSharding
 
@@ -186,15 +169,12 @@ def default_devices() -> set[Any]:
     return {device}
 
 
-# --- host memory in which shards are put together ---------------------------------------------------------
-
 # JAX's client for CPU devices takes over NumPy memory that begins at a multiple of 64 bytes instead of
 # copying it. Such an array cannot be donated: its memory belongs to NumPy. So staged arrays never begin at
 # such an address, and are always copied.
 
 MAPPED = 1 << 20
-"""Arrays of at least this many bytes are mapped by themselves: freeing them returns memory to the system. The
-program's allocator may keep freed memory."""
+"""Arrays of at least this many bytes are mapped by themselves: freeing them returns memory to the system."""
 _ALIGNED = 64
 """Alignment, in bytes, of memory that JAX takes over without a copy."""
 

@@ -12,16 +12,9 @@ from ckpt_surgery.core.shardings import misfit
 from ckpt_surgery.core.text import abridged, few, shown
 from ckpt_surgery.language.expressions.regexes import MatchBudget, compile_pattern
 from ckpt_surgery.language.expressions.scope import ExpressionError
+from ckpt_surgery.live import meshes
 from ckpt_surgery.live.logical_axes import LogicalAxes, shardings_by_names
-from ckpt_surgery.live.meshes import (
-    Boxes,
-    boxes_in,
-    mesh_in_use,
-    mesh_of_devices,
-    mesh_text,
-    sharding_over,
-    spec_as_text,
-)
+from ckpt_surgery.live.meshes import Boxes, mesh_text, spec_as_text
 from ckpt_surgery.live.tree import LiveTree, key_of, with_states
 
 Rules = Sequence[tuple[regex.Pattern[str], Any]]
@@ -47,7 +40,7 @@ def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] =
 
     on_devices = jax.Array | jax.ShapeDtypeStruct
     arrays = {text: value for text, value in tree.values.items() if isinstance(value, on_devices)}
-    boxes = boxes_in(tree)
+    boxes = meshes.boxes_in(tree)
     if isinstance(shardings, LogicalAxes):
         resolved = shardings_by_names(arrays, shardings, boxes, on_host)
     elif (rules := _parse_rules(shardings)) is not None:
@@ -60,11 +53,12 @@ def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] =
             text: _own_sharding(text, value, boxes) if given.get(text) is None else given[text]
             for text, value in arrays.items()
         }
-    misfits = [
-        Notice("", shown(text), f" {flaw}{_mesh_clause(sharding)}")
-        for text, sharding in resolved.items()
-        if (flaw := sharding_flaw(tree.leaves[text], sharding)) is not None
-    ]
+    misfits = []
+    for text, sharding in resolved.items():
+        if (flaw := sharding_flaw(tree.leaves[text], sharding)) is not None:
+            if (mesh := getattr(sharding, "mesh", None)) is not None:
+                flaw += f"; the sharding is {spec_as_text(sharding.spec)} on the mesh {mesh_text(mesh)}"
+            misfits.append(Notice("", shown(text), f" {flaw}"))
     if misfits:
         problems = (Problem(misfit.sentence, hint=_HINT) for misfit in merged(misfits))
         raise PlanError(*problems, code=Code.SHARDING)
@@ -72,10 +66,7 @@ def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] =
 
 
 def sharding_flaw(leaf: Leaf, sharding: Any) -> str | None:
-    """Reason why an array cannot be divided so: `has 6 along axis 0, which does not divide into 4 parts`.
-
-    None if it can, if there is no sharding, and for leaves that are not arrays.
-    """
+    """Why an array cannot be divided: `has 6 along axis 0, which does not divide …`; None if it can."""
     from jax.sharding import NamedSharding
 
     if sharding is None or leaf.spec is None:
@@ -93,10 +84,7 @@ def sharding_flaw(leaf: Leaf, sharding: Any) -> str | None:
 def _by_rules(
     arrays: Mapping[str, Any], mesh: Any, rules: Rules, boxes: Boxes, on_host: Container[str]
 ) -> dict[str, Any]:
-    """Sharding of the first rule that matches the whole key, or else of the box over the mesh, by key.
-
-    Raises PlanError for keys that have neither, UsageError if matching takes too long.
-    """
+    """Sharding of the first rule that matches each key, or of its box. Raises PlanError, UsageError."""
     budget = MatchBudget()
 
     def sharding(text: str) -> Any:
@@ -122,11 +110,7 @@ def _by_rules(
 
 
 def _own_sharding(text: str, value: Any, boxes: Boxes) -> Any:
-    """Sharding over devices that a leaf of the tree has, or that its box gives.
-
-    That of `jax.eval_shape` names only axes, if a mesh's axes are explicit. Raises UsageError if the mesh in
-    use is another one.
-    """
+    """Sharding of a leaf or its box; over the mesh in use for an AbstractMesh. Raises UsageError."""
     from jax.sharding import AbstractMesh, NamedSharding
 
     sharding = value.sharding
@@ -136,7 +120,7 @@ def _own_sharding(text: str, value: Any, boxes: Boxes) -> Any:
         return sharding
     if sharding.mesh.empty:
         return None
-    mesh = mesh_in_use()
+    mesh = meshes.mesh_in_use()
     if mesh is None or mesh.shape_tuple != sharding.mesh.shape_tuple:
         raise UsageError(
             f"the sharding of `{shown(text)}` is over an AbstractMesh {mesh_text(sharding.mesh)}: it names "
@@ -149,24 +133,11 @@ def _own_sharding(text: str, value: Any, boxes: Boxes) -> Any:
 _HINT = "Give these leaves another sharding: in rules, by one above that matches them first."
 
 
-def _mesh_clause(sharding: Any) -> str:
-    mesh = getattr(sharding, "mesh", None)
-    if mesh is None:
-        return ""
-    return f"; the sharding is {spec_as_text(sharding.spec)} on the mesh {mesh_text(mesh)}"
-
-
-# --- rules: a mesh, and PartitionSpecs for the keys that regular expressions match ------------------------
-
-
 WANTED = "Rules are `(mesh, [(regex, PartitionSpec), …])` or `(mesh, {regex: PartitionSpec, …})`."
 
 
 def _parse_rules(shardings: Any) -> tuple[Any, Rules] | None:
-    """Mesh and rules in `shardings`; None if it is not a pair with a mesh.
-
-    Raises UsageError for rules that are wrong for any tree.
-    """
+    """Mesh and rules in `shardings`; None if it is no pair with a mesh. Raises UsageError for wrong rules."""
     from jax.sharding import AbstractMesh, Mesh
 
     rest: list[Any]
@@ -177,7 +148,7 @@ def _parse_rules(shardings: Any) -> tuple[Any, Rules] | None:
             pass
         case _:
             return None
-    mesh_of_devices(mesh, "the mesh of the rules in `shardings`")
+    meshes.mesh_of_devices(mesh, "the mesh of the rules in `shardings`")
     rules = rest[0] if len(rest) == 1 else None
     if isinstance(rules, str) or not isinstance(rules, Iterable):
         instead = shown(abridged(rest)) if rest else "nothing"
@@ -190,7 +161,7 @@ def _rule(rule: Any, mesh: Any) -> tuple[regex.Pattern[str], Any]:
 
     match rule:
         case (str(text), PartitionSpec() as spec):
-            sharding = sharding_over(mesh, spec, _rule_text(text))
+            sharding = meshes.sharding_over(mesh, spec, _rule_text(text))
         case _:
             what = f"{shown(abridged(rule))}: it is not a regex with a PartitionSpec"
             raise UsageError(f"`shardings` has the rule {what}", hint=WANTED)
@@ -204,9 +175,6 @@ def _rule_text(pattern: str) -> str:
     return f"the rule `{shown(pattern)}` of `shardings`"
 
 
-# --- prefixes of a tree: a sharding holds for all leaves below its place ----------------------------------
-
-
 Path = tuple[Any, ...]
 """Entries of a path of `jax.tree_util`."""
 
@@ -216,9 +184,8 @@ TAKEN = "It takes a sharding, a prefix of the tree with shardings and None, or r
 def _spread(prefix: Any, node: Any, path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the sharding that a prefix gives each leaf, with the text of its key; None for the leaf's own.
 
-    A PartitionSpec in a prefix is one over the mesh of `jax.set_mesh`. Modules of NNX in the tree may be
-    modules or states in the prefix. Raises UsageError if the prefix does not have the tree's structure, or
-    holds something that is not a sharding.
+    A PartitionSpec in a prefix is one over the mesh of `jax.set_mesh`. Raises UsageError if the prefix does
+    not have the tree's structure, or holds something that is not a sharding.
     """
     # Not `jax.tree.broadcast`: if a prefix does not fit and has None anywhere, its error names the place of
     # the None; for modules it names none, as making the message fails.
@@ -242,10 +209,7 @@ def _spread(prefix: Any, node: Any, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _level(node: Any) -> tuple[Sequence[tuple[Path, Any]], Any]:
-    """Parts of a container with their entries, and its type, keys and static fields.
-
-    A leaf, None and an empty container have no parts.
-    """
+    """Parts of a container with their entries, none for a leaf; its type, keys and static fields."""
     import jax
 
     is_part: Callable[[Any], bool] = lambda part: part is not node  # noqa: E731
@@ -258,12 +222,12 @@ def _sharding(value: Any, path: Path) -> Any:
     from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
 
     if isinstance(value, PartitionSpec):
-        if (mesh := mesh_in_use()) is None:
+        if (mesh := meshes.mesh_in_use()) is None:
             raise UsageError(
                 f"`shardings` has {spec_as_text(value)}{_at(path)}, and no mesh is known for it",
                 hint="Give `NamedSharding(mesh, spec)`, or call it inside `with jax.set_mesh(mesh):`.",
             )
-        return sharding_over(mesh, value, f"`shardings`{_at(path)}")
+        return meshes.sharding_over(mesh, value, f"`shardings`{_at(path)}")
     if not isinstance(value, Sharding):
         raise UsageError(f"`shardings` has {_type_of(value)}{_at(path)}, which is not a sharding", hint=TAKEN)
     if isinstance(value, NamedSharding) and isinstance(value.mesh, AbstractMesh):

@@ -81,10 +81,8 @@ class TreeSource:
 
         value = self.tree.values[leaf.key.text]
         if isinstance(value, jax.ShapeDtypeStruct | Wanted):
-            raise SourceError(
-                f"{self._named(leaf)} has a shape and a dtype, and no value",
-                hint="Give a tree of arrays, or a checkpoint.",
-            )
+            hint = "Give a tree of arrays, or a checkpoint."
+            raise SourceError(f"{self._named(leaf)} has a shape and a dtype, and no value", hint=hint)
         if is_deleted(value):
             raise SourceError(
                 f"{self._named(leaf)} was deleted: its memory was donated to a function",
@@ -100,14 +98,8 @@ class TreeSource:
         return ()
 
     def fingerprint(self) -> str:
-        """Text that differs from that of every other tree of this process.
-
-        Processes that open the same trees in the same order get the same texts.
-        """
+        """Text that no other tree of this process has; processes that open the same trees get the same."""
         return self._fingerprint
-
-
-# --- shards -----------------------------------------------------------------------------------------------
 
 
 def read_shards(array: Any, spec: ArraySpec, region: Region) -> np.ndarray | None:

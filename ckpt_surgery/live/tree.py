@@ -56,11 +56,10 @@ class LiveTree:
 def live_tree(tree: Any, is_target: bool = False) -> LiveTree:
     """List a pytree.
 
-    Leaves are arrays, ShapeDtypeStructs, typed PRNG keys, numbers, texts, and nodes that hold nothing.
-    Functions and other callable objects without data belong to the structure. Everything else, such as
-    a tensor of PyTorch and the placeholder `...`, is an object, which only rules that drop it accept. Raises
-    UsageError for two leaves with the same text, for trees that jax cannot flatten, and for values that a
-    transformation of jax traces; MissingLibraryError without jax.
+    Functions and other callable objects without data belong to the structure. What is no array, description
+    of one, number, text or empty node, such as a tensor of PyTorch and the placeholder `...`, is an object,
+    which only rules that drop it accept. Raises UsageError for two leaves with the same text, for trees that
+    jax cannot flatten, and for values that jax traces; MissingLibraryError without jax.
 
     In a target (`is_target`), types, `np.array([])`, `...` and metadata of Orbax say what is wanted: see
     `wanted_of`. Metadata of checkpoints stands for the tree that it describes.
@@ -88,10 +87,8 @@ def live_tree(tree: Any, is_target: bool = False) -> LiveTree:
             continue
         if key.text in leaves:
             both = f"{shown(repr(leaves[key.text].key.names))} and {shown(repr(key.names))}"
-            raise UsageError(
-                f"Two leaves would be called `{shown(key.text)}`: {both}",
-                hint="Rename a container whose name has a slash.",
-            )
+            hint = "Rename a container whose name has a slash."
+            raise UsageError(f"Two leaves would be called `{shown(key.text)}`: {both}", hint=hint)
         leaves[key.text], values[key.text] = leaf, value
     return LiveTree(leaves, values, tuple(nodes), treedef, with_modules, frozenset(tuples))
 
@@ -112,11 +109,7 @@ def is_deleted(value: Any) -> bool:
 
 @functools.lru_cache(maxsize=256)  # most arrays of a tree have one of a few
 def recorded_sharding(sharding: Any, more_axes: int = 0) -> str | None:
-    """Text that Orbax records for an array with this sharding; None for kinds that it does not record.
-
-    `more_axes`: number of axes that the stored array has after those of the sharded one, such as the one of
-    the raw data of PRNG keys; they are not divided.
-    """
+    """Text that Orbax records for a sharding, or None; the `more_axes` of raw data are not divided."""
     from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
     if isinstance(sharding, SingleDeviceSharding):
@@ -144,9 +137,6 @@ def plain_value(leaf: Leaf) -> Any:
     return EMPTY_NODES.get(leaf.empty, lambda: None)()
 
 
-# --- leaves -----------------------------------------------------------------------------------------------
-
-
 def _is_empty(node: Any) -> bool:
     """True if an object is a node of pytrees without children, such as None and `{}`."""
     import jax
@@ -166,10 +156,8 @@ def _leaf(key: Key, value: Any) -> Leaf | None:
         return value.leaf(key)
     if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
         if isinstance(value, jax.core.Tracer):
-            raise UsageError(
-                f"`{shown(key.printed)}` has no value yet: jax traces it",
-                hint="Call this outside of functions that jax transforms, such as with `jax.jit`.",
-            )
+            hint = "Call this outside of functions that jax transforms, such as with `jax.jit`."
+            raise UsageError(f"`{shown(key.printed)}` has no value yet: jax traces it", hint=hint)
         return _array(key, value)
     if isinstance(value, str):
         return Leaf(key, LeafKind.STRING, string=str(value))
@@ -221,11 +209,7 @@ def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def with_states(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """Replace modules of flax's NNX by their states; also return a function that makes modules of them again.
-
-    Each is listed as its `nnx.state`, in which a shared part appears once. The modules that are made are new
-    ones, and share what the given ones share. Raises the error of jax for a tree that it cannot flatten.
-    """
+    """Replace modules of NNX by states; also return a function that makes new modules of them again."""
     import jax
 
     nnx = sys.modules.get("flax.nnx")  # where a tree has its modules, the program has imported it
@@ -250,9 +234,6 @@ def with_states(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
     return treedef.unflatten(nodes), with_modules
 
 
-# --- names of keys ----------------------------------------------------------------------------------------
-
-
 def key_of(path: Sequence[Any]) -> Key:
     """Key under which Orbax saves a leaf with this path of `jax.tree_util`.
 
@@ -269,32 +250,25 @@ def key_of(path: Sequence[Any]) -> Key:
 
 
 def orbax_name(path: Sequence[Any]) -> str:
-    """Name that `apply_transformations` of Orbax matches: parts joined by slashes, each as `str` gives it.
-
-    It differs from the text of `key_of` for tuples as keys of dicts: `('a', 'b')`, not `a/b`.
-    """
+    """Name that Orbax's transforms match: unlike `key_of`, with tuples as `str` gives them."""
     return SEPARATOR.join(str(_name_of(entry)[0]) for entry in path)
 
 
 def _name_of(entry: Any) -> tuple[Any, bool]:
     """Name of a path's entry in its container; True if that is an index of a sequence."""
-    attribute, is_index = _kinds().get(type(entry), (None, False))
+    attribute, is_index = _ENTRIES.get(type(entry).__name__, (None, False))
     return entry if attribute is None else getattr(entry, attribute), is_index
+
+
+_ENTRIES = {
+    "DictKey": ("key", False),
+    "GetAttrKey": ("name", False),
+    "SequenceKey": ("idx", True),
+    "FlattenedIndexKey": ("key", True),
+}
+"""Attribute with the name of an entry of a path of jax, and True for an index of a sequence, by its type."""
 
 
 def is_flat_key(name: Any) -> bool:
     """True if the key of a dict is a whole path, as `flax.traverse_util.flatten_dict` makes them."""
     return isinstance(name, tuple) and bool(name) and all(isinstance(part, str) for part in name)
-
-
-@functools.cache
-def _kinds() -> Mapping[type, tuple[str, bool]]:
-    """Attribute with an entry's name, and True for an index of a sequence, by the entry's type."""
-    from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
-
-    return {
-        DictKey: ("key", False),
-        GetAttrKey: ("name", False),
-        SequenceKey: ("idx", True),
-        FlattenedIndexKey: ("key", True),
-    }

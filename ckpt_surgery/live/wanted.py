@@ -1,9 +1,4 @@
-"""Leaves of a target that ask for a kind of value and have none: types, empty arrays of NumPy, `...`.
-
-They are what `jax.ShapeDtypeStruct` is for arrays of JAX. The metadata that `metadata()` of Orbax returns, in
-versions 0 and 1, is recognized by names of types and attributes: Orbax is not imported. Recorded shardings
-are ignored.
-"""
+"""Leaves of a target that ask for a kind of value: types, `...`, metadata of Orbax, known by its names."""
 
 import functools
 from collections.abc import Callable, Mapping, Set
@@ -23,7 +18,6 @@ from ckpt_surgery.planner.entries import Asked
 ARRAYS = frozenset({LeafKind.ARRAY})
 NUMBERS_TOO = frozenset({LeafKind.ARRAY, LeafKind.SCALAR})
 KEYS_TOO = frozenset({LeafKind.ARRAY, LeafKind.PRNG_KEY})
-ANYTHING = frozenset(LeafKind) - {LeafKind.OBJECT}
 NUMBERS: tuple[type, ...] = (bool, int, float)
 """Types of Python's numbers that a target may ask for."""
 _NUMBER_TYPES = {"b": bool, "i": int, "u": int, "f": float}
@@ -50,7 +44,8 @@ class Wanted:
 def wanted_of(value: Any) -> Any:
     """Value of a target's leaf as the planner sees it; anything that has a value is returned as it is."""
     if value is ...:
-        return Wanted(None, LeafKind.OBJECT, asked=Asked(ANYTHING, is_placeholder=True))
+        anything = frozenset(LeafKind) - {LeafKind.OBJECT}
+        return Wanted(None, LeafKind.OBJECT, asked=Asked(anything, is_placeholder=True))
     if isinstance(value, type):
         import jax
 
@@ -82,10 +77,7 @@ def narrowed(dtype: DType) -> DType:
 
 
 def _of_metadata(value: Any) -> Wanted | None:
-    """Wanted for the metadata of one value; None for anything else.
-
-    An array that JAX would narrow is NumPy's, as Orbax restores it.
-    """
+    """Wanted for one value's metadata, or None. What JAX would narrow is NumPy's, as Orbax restores it."""
     import jax
 
     names = type_names(type(value))  # type: ignore[arg-type]
@@ -93,7 +85,7 @@ def _of_metadata(value: Any) -> Wanted | None:
         return Wanted(str, LeafKind.STRING)
     # In version 0 a ScalarMetadata is an ArrayMetadata, too.
     of_arrays = names & {"ArrayMetadata", "NumpyMetadata", "ScalarMetadata"}
-    if not of_arrays or not (hasattr(value, "shape") and hasattr(value, "dtype")):
+    if not (of_arrays and hasattr(value, "shape") and hasattr(value, "dtype")):
         return None
     dtype = None if value.dtype is None else np.dtype(value.dtype)
     if "ScalarMetadata" in names and dtype is not None and kind(dtype) in _NUMBER_TYPES:
@@ -101,9 +93,8 @@ def _of_metadata(value: Any) -> Wanted | None:
     spec = None if value.shape is None or dtype is None else ArraySpec(tuple(value.shape), dtype)
     if "NumpyMetadata" in names or (spec is not None and narrowed(spec.dtype) != spec.dtype):
         return Wanted(np.ndarray, LeafKind.ARRAY, spec, Asked(NUMBERS_TOO, dtype))
-    may_be_keys = dtype in (None, np.uint32)  # keys are described as uint32
-    kinds = NUMBERS_TOO | KEYS_TOO if may_be_keys else NUMBERS_TOO
-    return Wanted(jax.Array, LeafKind.ARRAY, spec, Asked(kinds, dtype))
+    keys = KEYS_TOO if dtype in (None, np.uint32) else frozenset()  # keys are described as uint32
+    return Wanted(jax.Array, LeafKind.ARRAY, spec, Asked(NUMBERS_TOO | keys, dtype))
 
 
 def _numpy(kinds: frozenset[LeafKind], dtype: DType | None = None) -> Wanted:
@@ -114,22 +105,12 @@ def _number(type_: type, dtype: DType | None = None) -> Wanted:
     return Wanted(type_, LeafKind.SCALAR, ArraySpec((), np.dtype(type_) if dtype is None else dtype))
 
 
-# --- metadata of Orbax ------------------------------------------------------------------------------------
-
-
-_WRAPPERS = {
-    "StepMetadata": "item_metadata",
-    "CheckpointMetadata": "metadata",
-    "TreeMetadata": "tree",
-}
+_WRAPPERS = {"StepMetadata": "item_metadata", "CheckpointMetadata": "metadata", "TreeMetadata": "tree"}
 """Types of metadata that stand for a tree, and the attribute with what they hold."""
 
 
 def unwrapped(tree: Any) -> Any:
-    """Replace metadata of checkpoints, and of trees, by the tree that they describe, at any depth.
-
-    Raises UsageError for metadata of several items, and for metadata without a tree.
-    """
+    """Replace metadata of checkpoints and trees by the trees described, at any depth. Raises UsageError."""
     import jax
 
     wraps: Callable[[Any], bool] = lambda value: _wrapper(value) is not None  # noqa: E731
@@ -161,10 +142,8 @@ def _inner(value: Any) -> Any:
     if kind == "CheckpointMetadata" and _is_of_items(value):
         inner = _only_item(inner, "metadata")
     if inner is None:
-        raise UsageError(
-            f"the {type(value).__name__} given as the target describes no arrays",
-            hint="Orbax logs why it could not read them. Give another tree as the target, or none.",
-        )
+        hint = "Orbax logs why it could not read them. Give another tree as the target, or none."
+        raise UsageError(f"the {type(value).__name__} given as the target describes no arrays", hint=hint)
     tree = unwrapped(inner)
     if kind != "CheckpointMetadata":
         return tree
@@ -187,10 +166,7 @@ def _only_item(items: Mapping[str, Any], attribute: str) -> Any:
 
 
 def _is_of_items(metadata: Any) -> bool:
-    """True if metadata of version 1 is that of items by name, as `checkpointables_metadata` returns it.
-
-    That of one tree, from `metadata` and `pytree_metadata`, is a `CheckpointMetadata[PyTreeMetadata]`.
-    """
+    """True for metadata of items; that of one tree is a `CheckpointMetadata[PyTreeMetadata]`."""
     if not isinstance(metadata.metadata, Mapping):
         return False
     arguments = get_args(getattr(metadata, "__orig_class__", None))

@@ -67,8 +67,6 @@ def _shapes_of_numbers(expression: str) -> Iterator[tuple[int, ...]]:
                 yield from ((size,), (2 * size,))
 
 
-UNITS = 16
-"""Tolerance in units in the last place of the largest value: sums have no fixed order."""
 SOURCE = "source"
 X = "x"
 
@@ -108,10 +106,7 @@ def lazy(text: str, array: np.ndarray) -> Array:
 def verdict(
     expression: str, function: Callable[[], Any], arrays: Mapping[str, np.ndarray], key: str = ""
 ) -> Verdict:
-    """Compare the expression with a call of the function.
-
-    `arrays`: the leaves of `source` by key, and `x`. `key`: what the expression calls `key`.
-    """
+    """Compare an expression with a call; `arrays`: leaves of `source`, and `x`; `key`: the requested key."""
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -148,7 +143,8 @@ def _agree(computed: np.ndarray, wanted: np.ndarray) -> bool:
         return bool(np.array_equal(computed, wanted))
     kind = np.complex128 if computed.dtype.kind == "c" else np.float64
     a, b = computed.astype(kind), wanted.astype(kind)
-    units = UNITS * float(ml_dtypes.finfo(computed.dtype).eps)  # type: ignore[no-untyped-call]
+    # 16 units in the last place of the largest value: sums have no fixed order.
+    units = 16 * float(ml_dtypes.finfo(computed.dtype).eps)  # type: ignore[no-untyped-call]
     near = float(np.max(np.abs(b), where=np.isfinite(b), initial=0.0)) * units
     return bool(np.allclose(a, b, rtol=0, atol=near, equal_nan=True))
 
@@ -167,10 +163,7 @@ Arrays = Mapping[str, np.ndarray]
 def value_agrees(
     expression: str, function: Callable[[Any], Any], leaves: Sequence[str], original: Original | None
 ) -> bool:
-    """True if an expression and a function of one array agree.
-
-    They are compared on arrays like those leaves or, without any, on arrays of many kinds.
-    """
+    """True if an expression and a function agree on arrays like those leaves, or on many kinds."""
     if original is None or not leaves:
         return _in_general(expression, lambda arrays: function(arrays[X]), [X], "")
 
@@ -185,11 +178,7 @@ def value_agrees(
 
 
 def tree_agrees(expression: str, function: Callable[[Any], Any], key: str, original: Original | None) -> bool:
-    """True if a function of a tree agrees with its expression.
-
-    They are compared on trees like the original, with zeros of NumPy as leaves that the expression does not
-    read, or without one, on trees of similar leaves.
-    """
+    """True if they agree on trees like the original, with zeros where nothing is read, or similar leaves."""
     texts = list(_looked_up(expression, key))
     if original is None:
         return _in_general(expression, lambda arrays: function(_tree_of(arrays)), texts, key)
@@ -211,9 +200,7 @@ def _as_held(original: Original, text: str, array: np.ndarray) -> Any:
     return as_jax(array) if original.on_devices(text) else original.given(text, array.copy())
 
 
-def _compared(
-    expression: str, call: Callable[[Arrays], Any], specs: Mapping[str, ArraySpec], key: str
-) -> Verdict:
+def _compared(text: str, call: Callable[[Arrays], Any], specs: Mapping[str, ArraySpec], key: str) -> Verdict:
     """Compare on two draws of leaves with these specs, or if they are large, of smaller ones that work."""
     size, result = sum(spec.size for spec in specs.values()), Verdict.FAILS
     # Of the same rank; axes of equal length stay equal, also across arrays.
@@ -225,7 +212,7 @@ def _compared(
     for attempt in [*attempts, specs] if size <= LARGE else attempts:
         if result in (Verdict.FAILS, Verdict.UNSAID):
             draws = (drawn(attempt, seed) for seed in SEEDS)
-            verdicts = (verdict(expression, functools.partial(call, d), d, key) for d in draws)
+            verdicts = (verdict(text, functools.partial(call, d), d, key) for d in draws)
             result = next((one for one in verdicts if one is not Verdict.SAME), Verdict.SAME)
     return result
 
@@ -233,11 +220,7 @@ def _compared(
 def _in_general(
     expression: str, function: Callable[[Mapping[str, Any]], Any], texts: Sequence[str], key: str
 ) -> bool:
-    """True if the results are equal wherever both exist, and both exist somewhere.
-
-    `function` gets arrays by name, `texts`: of NumPy, and of JAX. With some dtypes these two compute
-    differently, and the expression like one of them.
-    """
+    """True if results are equal wherever both exist, and both exist somewhere, for arrays called `texts`."""
 
     def compared(spec: ArraySpec, seed: int, jax: bool) -> set[Verdict]:
         arrays = drawn(dict.fromkeys(texts, spec), seed)

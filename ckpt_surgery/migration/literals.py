@@ -9,11 +9,6 @@ import numpy as np
 from ckpt_surgery.core.dtypes import DTYPES, computation, kind
 from ckpt_surgery.migration.standins import number_node
 
-TILE = 1 << 16
-"""Elements compared at a time, so that the comparison ends early for most arrays."""
-MOST_WRITTEN = 16
-"""Limit on the elements of an array that is written out."""
-
 
 def concrete_array(value: Any) -> np.ndarray | None:
     """Convert an array of NumPy or JAX with a supported dtype to NumPy; None for other values."""
@@ -30,12 +25,9 @@ def is_of_jax(type_: type | None) -> bool:
 
 
 def literal_node(array: np.ndarray) -> ast.expr | None:
-    """Write an array of bool, integers or floats as an expression with this value, bit for bit.
-
-    None if it is neither small nor uniform, or of another kind.
-    """
-    uniform = not array.size or is_uniform(array)
-    if kind(array.dtype) not in "biuf" or not (uniform or array.size <= MOST_WRITTEN):
+    """Write bools, integers or floats bit for bit; None if neither few nor uniform, or of another kind."""
+    uniform = _is_uniform(array)
+    if kind(array.dtype) not in "biuf" or not (uniform or array.size <= 16):
         return None
     if uniform:
         return _element(array.reshape(-1)[0] if array.size else array.dtype.type(0), array.shape)
@@ -44,12 +36,10 @@ def literal_node(array: np.ndarray) -> ast.expr | None:
     return whole if array.ndim == 1 else _call("reshape", whole, shape)
 
 
-def is_uniform(array: np.ndarray) -> bool:
-    """True if an array has elements, and all have the same bits."""
-    if not array.size:
-        return False
-    bits = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
-    return all(bool((bits[i : i + TILE] == bits[0]).all()) for i in range(0, array.size, TILE))
+def _is_uniform(array: np.ndarray) -> bool:
+    """True if all elements have the same bits; for most arrays, that they have not is soon found."""
+    bits = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.dtype.itemsize)
+    return all(bool((bits[i : i + (1 << 16)] == bits[:1]).all()) for i in range(0, array.size, 1 << 16))
 
 
 def _element(number: Any, shape: tuple[int, ...] = ()) -> ast.expr:

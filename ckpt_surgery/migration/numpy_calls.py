@@ -6,18 +6,11 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.migration.promotions import NUMPY, of_ml_dtypes
-from ckpt_surgery.migration.shaped_calls import (
-    along,
-    broadcast_to,
-    contracted,
-    joined,
-    permuted,
-)
+from ckpt_surgery.migration.shaped_calls import along, broadcast_to, contracted, joined, permuted
 from ckpt_surgery.migration.standins import (
     COMPARISONS,
     OPERATORS,
     Call,
-    Recorder,
     Traced,
     call_of,
     dtype_node,
@@ -71,10 +64,6 @@ def _reduced(name: str) -> Call:
     return function
 
 
-def _reduced_axes(name: str) -> Call:
-    return lambda operand, axes: operand._called(name, operand, axis=tuple(axes))
-
-
 def _like(name: str) -> Call:
     def function(x: Any, *values: Any, dtype: Any = None, shape: Any = None) -> Any:
         given = x.shape if shape is None else shape
@@ -118,7 +107,9 @@ LAX: Mapping[str, Call] = {
     "full_like": lambda x, fill_value, dtype=None: _like("full")(
         x, np.asarray(fill_value).item(), dtype=dtype
     ),
-    **{f"reduce_{name}": _reduced_axes(name) for name in ("sum", "max", "min")},
+    "reduce_sum": lambda operand, axes: operand._called("sum", operand, axis=tuple(axes)),
+    "reduce_max": lambda operand, axes: operand._called("max", operand, axis=tuple(axes)),
+    "reduce_min": lambda operand, axes: operand._called("min", operand, axis=tuple(axes)),
 }
 """Functions of `jax.lax`, by name."""
 
@@ -181,9 +172,7 @@ def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max:
 
 def _with_axis(name: str) -> Call:
     """Make a function whose second argument is an axis, or the third after another one."""
-    return lambda x, *others, axis=None: x._called(
-        name, x, *others, **({} if axis is None else {"axis": axis})
-    )
+    return lambda x, *more, axis=None: x._called(name, x, *more, **({} if axis is None else {"axis": axis}))
 
 
 def _truth(x: Any) -> Any:
@@ -246,9 +235,7 @@ FUNCTIONS: Mapping[str, Call] = {
     "concat": _joined("concat"),
     "stack": _joined("stack"),
     "astype": _cast,
-    "einsum": lambda pattern, *arrays, optimize=None: stand_in_of(*arrays)._called(
-        "einsum", pattern, *arrays
-    ),
+    "einsum": lambda terms, *arrays, optimize=None: stand_in_of(*arrays)._called("einsum", terms, *arrays),
     "shape": lambda x: x.shape,
     "ndim": lambda x: x.ndim,
     "size": lambda x, axis=None: x.size if axis is None else x.shape[axis],
@@ -257,9 +244,3 @@ FUNCTIONS: Mapping[str, Call] = {
     "full_like": _like("full"),
 }
 """Functions of NumPy and of jax.numpy by name, those of jax.lax by `lax.` and the name."""
-
-
-class NumpyRecorder(Recorder):
-    """A recorder for functions that use NumPy and JAX."""
-
-    functions = FUNCTIONS

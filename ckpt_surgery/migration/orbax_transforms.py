@@ -1,7 +1,4 @@
-"""Translate transforms of Orbax's `apply_transformations` to a recipe.
-
-Functions without an expression become hooks: they get whole arrays, and their results become arrays.
-"""
+"""Translate transforms of Orbax to a recipe; functions without an expression get whole arrays, as hooks."""
 
 import ast
 import functools
@@ -21,7 +18,7 @@ from ckpt_surgery.language.expressions.parsing import MAX_TEXT
 from ckpt_surgery.live.tree import key_of
 from ckpt_surgery.migration.agreement import X, as_jax, tree_agrees, value_agrees
 from ckpt_surgery.migration.key_templates import literal
-from ckpt_surgery.migration.numpy_calls import NumpyRecorder
+from ckpt_surgery.migration.numpy_calls import FUNCTIONS
 from ckpt_surgery.migration.originals import Original
 from ckpt_surgery.migration.recipes import AddedHooks, MigratedRecipe
 from ckpt_surgery.migration.replacing import replaced
@@ -35,10 +32,7 @@ Form = Callable[[np.ndarray], Any]
 
 
 def form_for(function: Callable[..., Any]) -> Form:
-    """Find the first form of arrays that a function accepts: unchanged, writable, or of JAX.
-
-    A function that takes none of them gets them as they are, and says why it fails.
-    """
+    """Find the first form of arrays that a function accepts, else the first: unchanged, writable, of JAX."""
     forms: tuple[Form, ...] = (np.asarray, np.array, as_jax)
     sample = np.ones((4, 4), np.float32)
     sample.flags.writeable = False
@@ -66,24 +60,19 @@ class TransformHook:
         return inferred(functools.partial(self, *key), arguments[len(key) :])
 
 
-def inferred(
-    function: Callable[..., Any], specs: Sequence[ArraySpec]
-) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of the function's result for arrays of these specs.
-
-    It is called on ones if they are small; else JAX traces it, or it is called after all.
-    """
+def inferred(call: Callable[..., Any], specs: Sequence[ArraySpec]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of a result: the function is called on small ones, traced by JAX, or called anyway."""
     is_narrow = all(spec.dtype.itemsize <= 4 for spec in specs)  # JAX narrows 64 bits
     if is_narrow and sum(spec.size for spec in specs) > CALLED_TO_INFER:
         import jax
 
         with suppress(Exception):  # NumPy's functions, branches on values, …: then it has to be called
             abstract = [jax.ShapeDtypeStruct(s.shape, s.dtype) for s in specs]  # type: ignore[no-untyped-call]
-            result = jax.eval_shape(function, *abstract)
+            result = jax.eval_shape(call, *abstract)
             return tuple(result.shape), np.dtype(result.dtype)
     ones = [np.broadcast_to(np.ones((), spec.dtype), spec.shape) for spec in specs]
     with np.errstate(all="ignore"):
-        array = np.asarray(function(*ones))
+        array = np.asarray(call(*ones))
     return array.shape, array.dtype
 
 
@@ -114,7 +103,7 @@ def _value_of_leaf(transform: NamedTransform, original: Original | None, hooks: 
         leaves = [text for text in numeric if re.fullmatch(transform.pattern, text)]
     else:
         leaves = [key] if key in numeric else []
-    recorder = NumpyRecorder()
+    recorder = Recorder(FUNCTIONS)
     with suppress(Untraceable):
         expression = trace(function, [Traced(ast.Name(X), recorder)], recorder)
         if len(expression) <= MAX_TEXT and value_agrees(expression, function, leaves, original):
@@ -125,15 +114,12 @@ def _value_of_leaf(transform: NamedTransform, original: Original | None, hooks: 
 
 
 def _value_of_tree(transform: NamedTransform, original: Original | None, hooks: AddedHooks) -> str:
-    """Write a `multi_value_fn` as the `value` of a rule.
-
-    Raises UsageError if the original has to be known, and for a function of too many leaves.
-    """
+    """Write a `multi_value_fn` as a rule's `value`. Raises UsageError if it needs more than is known."""
     function, pattern = transform.given.multi_value_fn, transform.pattern
     # A RestoreTransform's function gets restore arguments, which have their defaults.
     defaults = SimpleNamespace(restore_type=None, dtype=None, sharding=None, global_shape=None)
     extra = (defaults,) if hasattr(transform.given, INPUTS) else ()
-    recorder = NumpyRecorder()
+    recorder = Recorder(FUNCTIONS)
     key = literal(pattern)
     if original is None:
         tree: Any = Branch((), recorder)
@@ -175,36 +161,31 @@ def _value_of_tree(transform: NamedTransform, original: Original | None, hooks: 
 
 KIND = "kind(target[key])"
 """Expression for the kind of a leaf of the new tree. Orbax's transforms do not see empty nodes."""
-BOTH = {"fill": ".*", "when": "has(source[key]) and kind(source[key]) != 'empty'", "optional": True}
-"""Last rule: a `...` in the new tree gets the original's leaf at the same key, as in Orbax."""
 INPUTS = "multi_value_fn_input_args"
 """Field of a RestoreTransform that a Transform lacks."""
 
 
-def recipe_of_transforms(
-    transforms: Any, default_to_original: bool, original: Original | None
-) -> MigratedRecipe:
-    """Make the recipe, as `ckpt_surgery.from_orbax_transforms` describes it.
-
-    `original` is what is known of the tree that the transforms are applied to. Raises UsageError.
-    """
+def recipe_of_transforms(transforms: Any, default: bool, original: Original | None) -> MigratedRecipe:
+    """Make the recipe, as `from_orbax_transforms` describes it, of what is known of the `original` tree."""
     parsed = read_transforms(transforms, lambda path: key_of(path).text, "from_orbax_transforms")
     overlapping = any(literal(transform.pattern) is None for transform in parsed)
     if overlapping:
         # Of rules the first that matches wins, in Orbax the last one does, but one that falls back to the
         # new tree leaves what another one gave.
         parsed.reverse()
-        parsed.sort(key=lambda t: bool(t.given.use_fallback and default_to_original))
+        parsed.sort(key=lambda t: bool(t.given.use_fallback and default))
     hooks = AddedHooks()
-    rules = [_rule(transform, original, hooks, default_to_original) for transform in parsed]
+    rules = [_rule(transform, original, hooks, default) for transform in parsed]
     target = {"dtype": "source", "missing": "fallback"}
     before = []
-    if not default_to_original:
+    if not default:
         target = {"prefer": "target", "dtype": "source"}
     elif overlapping:
         before = [{"fill": ".*", "fallback": True, "when": f"{KIND} == 'empty'", "optional": True}]
     names = {n: f"transform `{shown(transform.key)}`" for n, transform in enumerate(parsed, len(before))}
-    rules = [*before, *rules, *([BOTH] if default_to_original else [])]
+    # Last, a `...` in the new tree gets the original's leaf at the same key, as in Orbax.
+    both = {"fill": ".*", "when": "has(source[key]) and kind(source[key]) != 'empty'", "optional": True}
+    rules = [*before, *rules, *([both] if default else [])]
     document = {"version": 1, "target": target} | ({"rules": rules} if rules else {})
     return MigratedRecipe(document, hooks.functions, names)
 

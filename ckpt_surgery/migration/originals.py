@@ -9,7 +9,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import nested
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.live.tree import LiveTree, live_tree, plain_value
+from ckpt_surgery.live.tree import LiveTree, plain_value
 from ckpt_surgery.migration.literals import is_of_jax
 
 NUMERIC = (LeafKind.ARRAY, LeafKind.SCALAR)
@@ -52,11 +52,6 @@ class Original:
     def given(self, text: str, array: np.ndarray) -> Any:
         """Convert an array to the type that the tree holds at this key."""
         return array.item() if self.number_at(text) else array
-
-
-def original_of_tree(tree: Any) -> Original:
-    """Describe a pytree. Raises UsageError if the keys of two leaves have the same text."""
-    return original_of_live(live_tree(tree))
 
 
 def original_of_live(live: LiveTree) -> Original:

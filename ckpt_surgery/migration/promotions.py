@@ -1,7 +1,4 @@
-"""Type promotion of NumPy and JAX, and the casts that express it in recipes.
-
-Their functions are asked: NumPy's with arrays of one element, JAX's with shapes alone.
-"""
+"""Type promotion, as functions of NumPy and JAX tell it for small arrays, and the casts that express it."""
 
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -38,35 +35,24 @@ _NAMES: Mapping[str, str] = {
 """Operators, and functions of the language that have other names in the libraries."""
 
 
-def function_of(library: str, name: str) -> Callable[..., Any]:
-    """Find the function of NumPy or JAX for an operator or a function of the language."""
-    if library == NUMPY:  # whose functions do what its operators do, but for powers of bools
-        return operator.pow if name == "**" else getattr(np, _NAMES.get(name, name))
-    import jax
-
-    if name == "rsqrt":
-        return jax.lax.rsqrt
-    return getattr(jax.numpy, _NAMES.get(name, name))  # type: ignore[no-any-return]
-
-
 _KNOWN: dict[Hashable, Any] = {}
 
 
 def outcome(library: str, name: str, arguments: Sequence[Any], **keywords: Any) -> PromotedKind:
-    """Outcome of a function for operands of these dtypes, with axes of length 1.
+    """Outcome of a function for such operands, with axes of length 1. Raises what the function raises."""
+    if library == NUMPY:  # whose functions do what its operators do, but for powers of bools
+        function = operator.pow if name == "**" else getattr(np, _NAMES.get(name, name))
+    else:
+        import jax
 
-    Raises what the function raises.
-    """
+        function = jax.lax.rsqrt if name == "rsqrt" else getattr(jax.numpy, _NAMES.get(name, name))
     ones = _abstract(list(arguments), lambda operand: (1,) * len(operand.shape))
-    result: PromotedKind = _asked(library, function_of(library, name), ones, keywords)
+    result: PromotedKind = _asked(library, function, ones, keywords)
     return result
 
 
 def whole_outcome(function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """Abstract result of a function of JAX: a PromotedKind, or a list or tuple of them.
-
-    Raises what the function raises.
-    """
+    """Abstract result, or results, of a function of JAX. Raises what the function raises."""
     given = _abstract([list(arguments), dict(keywords)], lambda operand: operand.shape)
     return _asked(JAX, function, *given)
 
@@ -145,11 +131,6 @@ def _asked_jax(function: Callable[..., Any], arguments: Any, keywords: Mapping[s
     )
 
 
-# --- casts ---
-
-Number = bool | int | float
-
-
 LISTS = ("concat", "stack")
 REDUCTIONS = ("sum", "mean", "max", "min")
 _APPROXIMATED = ("rsqrt", "exp", "log", "sin", "cos", "arccos", "**")
@@ -215,24 +196,18 @@ def of_ml_dtypes(dtype: DType) -> bool:
 
 
 def converted(value: Any, dtype: DType) -> Any:
-    """Cast an operand, or a number of Python. Raises OverflowError for an integer that does not fit.
-
-    A number that is not finite becomes an array.
-    """
+    """Cast an operand or a number; one that is not finite becomes an array. Raises OverflowError."""
     if is_operand(value):
         return value.converted(dtype)
-    if not isinstance(value, Number):
+    if not isinstance(value, bool | int | float):
         return value
     with np.errstate(all="ignore"):
         rounded = np.array(value).astype(dtype) if isinstance(value, float) else np.array(value, dtype)
-    if kind(dtype) != "f":
-        return value
-    if not np.isfinite(rounded):
+    if kind(dtype) == "f" and not np.isfinite(rounded):
         return rounded
-    if dtype.itemsize > 2:
+    if kind(dtype) != "f" or dtype.itemsize > 2 or float(rounded) == value:
         return value
-    narrow = float(rounded)
-    return value if narrow == value else narrow
+    return float(rounded)
 
 
 def compared_dtype(library: str, operands: Sequence[Any]) -> DType | None:

@@ -10,8 +10,6 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.folding import few_keys
 from ckpt_surgery.language.written import TracedFunction
 
-NO_RULES: Mapping[int, str] = MappingProxyType({})
-NO_HOOKS: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 MOST_NAMED = 20
 """Limit on the keys that a message lists."""
 
@@ -22,15 +20,11 @@ class MigratedRecipe:
     def __init__(
         self,
         document: Mapping[str, Any],
-        hooks: Mapping[str, Callable[..., Any]] = NO_HOOKS,
-        rules: Mapping[int, str] = NO_RULES,
+        hooks: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+        rules: Mapping[int, str] = MappingProxyType({}),
         function: TracedFunction | None = None,
     ) -> None:
-        """`document`: the recipe in JSON's types, which is copied. `hooks`: functions that it calls.
-
-        `rules`: origins of rules, by index, as messages name them: "transform `a/(.*)`".
-        `function`: the user's function that the recipe was traced from, if there is one.
-        """
+        """`document`: the recipe in JSON's types, which is copied. The others become attributes."""
         self._text = json.dumps(document)
         self.hooks = MappingProxyType(dict(hooks))
         """Functions without an expression: `hooks.NAME(x)` in the document. `infer_NAME` returns a shape."""
@@ -62,11 +56,8 @@ class MigratedRecipe:
     def _refusal(self) -> UsageError:
         """Error for a recipe that needs the program: names its functions, or the leaves that they make."""
         rules = self.document.get("rules", ())
-        calls = [
-            (n, name)
-            for n, rule in enumerate(rules)
-            for name in re.findall(r"\bhooks\.(\w+)", json.dumps(rule))
-        ]
+        called = (re.findall(r"\bhooks\.(\w+)", json.dumps(rule)) for rule in rules)
+        calls = [(n, name) for n, names in enumerate(called) for name in names]
         if self.function is None:
             listed = ", ".join(f"`{name}` ({self.rules.get(n, f'rules[{n}]')})" for n, name in calls)
         else:

@@ -6,7 +6,6 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -21,17 +20,9 @@ from ckpt_surgery.language.expressions.scope import Scope
 from ckpt_surgery.live.indexing import parse_subscript
 from ckpt_surgery.live.lazy_arrays import LazyArray
 from ckpt_surgery.live.wanted import narrowed
+from ckpt_surgery.migration import promotions
 from ckpt_surgery.migration.literals import concrete_array
-from ckpt_surgery.migration.promotions import (
-    JAX,
-    NUMPY,
-    converted,
-    mapped,
-    of_ml_dtypes,
-    outcome,
-    promote,
-    whole_outcome,
-)
+from ckpt_surgery.migration.promotions import JAX, NUMPY
 from ckpt_surgery.migration.replacing import asked_by_jax, is_operator, user_call
 from ckpt_surgery.migration.standins import (
     ARITHMETIC,
@@ -45,20 +36,14 @@ from ckpt_surgery.migration.standins import (
 
 WIDE = ("float64", "int64", "uint64", "int32", "uint32")
 """Dtypes with values that float32 cannot represent."""
-NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 _REDUCED = {"add": "sum", "maximum": "max", "minimum": "min"}
 """Functions whose `reduce` has another name."""
 _SYMBOLS = {function: symbol for symbol, (_, function) in OPERATORS.items()}
 """Operators of NumPy's arrays, by the function that they call."""
-_OF_JAX = ("at", "addressable_shards", "device", "devices", "is_ready")
-"""Attributes of JAX's arrays that NumPy's lack."""
 
 
 class StandIn(Traced, LazyArray):
-    """The stand-in of an array, as a user's function sees it: an expression with shape and dtype.
-
-    It is NumPy's or JAX's, as it would be in the function: dtypes are promoted by their rules.
-    """
+    """A NumPy or JAX array, as a user's function sees it: an expression with shape and dtype."""
 
     has_shape: ClassVar[bool] = True
     _recorder: Any
@@ -92,18 +77,11 @@ class StandIn(Traced, LazyArray):
             self._extent = len(ast.unparse(self._node)), 1
         return self._extent
 
-    @property
-    def expression(self) -> str:
-        """The text of the expression."""
-        return ast.unparse(self._node)
-
     def in_library(self, library: str, weak: bool = False) -> "StandIn":
         """Return the same value as an array of this library."""
         if (library, weak) == (self.library, self.weak):
             return self
         return StandIn(self._node, self._recorder, self._array, self.leaves, library, weak, self._extent)
-
-    # --- writing down -------------------------------------------------------------------------------------
 
     def _written(self, build: Callable[[Callable[[Any], ast.expr]], ast.expr]) -> "StandIn":
         """Make the value of an expression, which `build` makes with a function that writes operands."""
@@ -132,7 +110,7 @@ class StandIn(Traced, LazyArray):
             problem = f"takes about {length:,} characters, and {MAX_TEXT:,} are the limit"
         elif steps > 10:  # else it is surely not nested too deeply
             try:
-                parse(value.expression)
+                parse(ast.unparse(value._node))
             except SurgeryError as error:
                 problem = f"is {error.problems[0].message}"
         if problem is not None:
@@ -154,9 +132,9 @@ class StandIn(Traced, LazyArray):
         if self._array.node.spec.dtype == dtype == self.dtype:
             return self
         through = self
-        if of_ml_dtypes(dtype) and kind(dtype) == "f" and self.dtype.name in WIDE:
+        if promotions.of_ml_dtypes(dtype) and kind(dtype) == "f" and self.dtype.name in WIDE:
             through = self.converted(np.dtype(np.float32))  # ml_dtypes rounds twice
-        return through._call("cast", [through, dtype.name], NO_NAMES).in_library(self.library)
+        return through._call("cast", [through, dtype.name], {}).in_library(self.library)
 
     def _promoted(
         self, name: str, operands: Sequence[Any], keywords: Mapping[str, Any], write: Callable[..., "StandIn"]
@@ -165,7 +143,7 @@ class StandIn(Traced, LazyArray):
         library = self._recorder.library
         if library == JAX:
             operands = [as_jax(operand) for operand in operands]
-        cast, expected, inexact = promote(library, name, operands, keywords)
+        cast, expected, inexact = promotions.promote(library, name, operands, keywords)
         if inexact is not None:
             raise self._recorder.refused(inexact, *operands)
         result = write([self._lifted(operand) for operand in cast])
@@ -179,7 +157,7 @@ class StandIn(Traced, LazyArray):
         items = operands[0].stacked if name in ("sum", "mean") and keywords == {"axis": 0} else ()
 
         def write(given: Sequence[Any]) -> StandIn:
-            return self._call(name, [list(items)], NO_NAMES) if items else self._call(name, given, keywords)
+            return self._call(name, [list(items)], {}) if items else self._call(name, given, keywords)
 
         result = self._promoted(name, operands, keywords, write)
         exact = result.dtype.name in ("float32", "float64") and result.library == NUMPY
@@ -194,8 +172,6 @@ class StandIn(Traced, LazyArray):
             return [self._lifted(item) for item in value]
         return value if concrete_array(value) is None else self._recorder.operand(value)
 
-    # --- operators ----------------------------------------------------------------------------------------
-
     def _operated(self, symbol: str, left: Any, right: Any) -> "StandIn":
         sides = [self._recorder.operand(side) for side in (left, right)]
         of_jax = any(isinstance(side, StandIn) and side.library == JAX for side in sides)
@@ -207,7 +183,7 @@ class StandIn(Traced, LazyArray):
                 whole = np.broadcast_shapes(*(getattr(side, "shape", ()) for side in sides))
                 if getattr(right, "shape", ()) != whole:
                     return self._by_reciprocal(left, right)
-            return self._promoted(symbol, sides, NO_NAMES, lambda given: self._operation(symbol, *given))
+            return self._promoted(symbol, sides, {}, lambda given: self._operation(symbol, *given))
 
     def _operation(self, symbol: str, left: Any, right: Any) -> "StandIn":
         """Write an operator between operands that were cast already."""
@@ -215,18 +191,18 @@ class StandIn(Traced, LazyArray):
 
     def _by_reciprocal(self, left: "StandIn", right: Any) -> "StandIn":
         """Divide as XLA does if the divisor is broadcast."""
-        result = outcome(JAX, "/", [left, right])
-        x, y = converted(left, result.dtype), converted(right, result.dtype)
+        result = promotions.outcome(JAX, "/", [left, right])
+        x, y = promotions.converted(left, result.dtype), promotions.converted(right, result.dtype)
         if isinstance(y, StandIn):
             inverse: Any = self._operation("/", 1, y)
-            inverse = inverse if of_ml_dtypes(result.dtype) else inverse.converted(result.dtype)
+            inverse = inverse if promotions.of_ml_dtypes(result.dtype) else inverse.converted(result.dtype)
         else:
             inverse = _reciprocal(y, result.dtype)
         return self._operation("*", x, inverse).converted(result.dtype).in_library(JAX, result.weak)
 
     def _mean_of_jax(self, x: "StandIn", keywords: Mapping[str, Any]) -> "StandIn":
         """Compute the mean as JAX does: narrow floats in float32, with the reciprocal of the number."""
-        result = outcome(JAX, "mean", [x], **keywords)
+        result = promotions.outcome(JAX, "mean", [x], **keywords)
         wide = result.dtype if result.dtype.itemsize > 2 else np.dtype(np.float32)
         total = self._call("sum", [x if kind(x.dtype) == "f" else x.converted(result.dtype)], keywords)
         number = x.size // max(1, total.size)
@@ -235,7 +211,7 @@ class StandIn(Traced, LazyArray):
 
     def _power(self, base: "StandIn", exponent: int | float) -> "StandIn":
         """Write the powers 1 and 2 as both libraries do: the array, and its square."""
-        dtype = outcome(self._recorder.library, "**", [base, exponent]).dtype
+        dtype = promotions.outcome(self._recorder.library, "**", [base, exponent]).dtype
         x = base.converted(dtype).in_library(self._recorder.library)
         return x if exponent == 1 else x._operated("*", x, x)
 
@@ -252,12 +228,10 @@ class StandIn(Traced, LazyArray):
             return self._written(lambda node: ast.UnaryOp(sign, node(given[0])))
 
         with self._recorder.using(JAX if self.library == JAX else self._recorder.library):
-            return self._promoted(name, [self], NO_NAMES, write)
+            return self._promoted(name, [self], {}, write)
 
     def _started(self) -> "StandIn":
         return self if kind(self.dtype) in "iu" else self._operated("+", 0, self)
-
-    # --- what a function calls ----------------------------------------------------------------------------
 
     def _cast(self, dtype: Any) -> "StandIn":
         wanted = dtype_named(dtype)
@@ -271,7 +245,7 @@ class StandIn(Traced, LazyArray):
         resolved = tuple(lengths)
         if math.prod(resolved) != self.size or min(resolved, default=0) < 0:
             raise ValueError(f"cannot reshape array of size {self.size} into shape {tuple(shape)}")
-        return self if resolved == self.shape else self._call("reshape", [self, resolved], NO_NAMES)
+        return self if resolved == self.shape else self._call("reshape", [self, resolved], {})
 
     def __getitem__(self, index: Any) -> "StandIn":  # type: ignore[override]
         try:
@@ -282,7 +256,7 @@ class StandIn(Traced, LazyArray):
             if self.library == NUMPY:
                 raise
             raise self._recorder.refused("it indexes beyond an array, which JAX clamps", self) from None
-        selected = self._call("take", [self, *taken], NO_NAMES) if taken else self
+        selected = self._call("take", [self, *taken], {}) if taken else self
         if items:
             at = index_node(items[0] if len(items) == 1 else tuple(items), self._recorder)
             selected = selected._written(lambda node: ast.Subscript(node(selected), at))
@@ -310,7 +284,8 @@ class StandIn(Traced, LazyArray):
     def __getattr__(self, name: str) -> Any:
         if name in METHODS:
             return functools.partial(self._method, name)
-        if name.startswith("_") or not (hasattr(np.ndarray, name) or name in _OF_JAX):
+        of_jax = ("at", "addressable_shards", "device", "devices", "is_ready")  # which NumPy's arrays lack
+        if name.startswith("_") or not (hasattr(np.ndarray, name) or name in of_jax):
             raise AttributeError(f"an array has no attribute {name!r}")
         raise self._recorder.refused(f"it uses `.{name}`", self)
 
@@ -322,7 +297,7 @@ class StandIn(Traced, LazyArray):
         if self.library == NUMPY:
             return result
         call: Callable[..., Any] = lambda x: getattr(x, name)(*arguments, **keywords)  # noqa: E731
-        return recorder.checked(name, result, whole_outcome(call, [self], {}))
+        return recorder.checked(name, result, promotions.whole_outcome(call, [self], {}))
 
     def astype(self, dtype: Any, **options: Any) -> "StandIn":
         """The array with another dtype."""
@@ -367,13 +342,13 @@ for _symbol, (_method, _) in ARITHMETIC.items():
 
 def _reciprocal(number: Any, dtype: DType) -> float:
     """Reciprocal of a number, in the dtype that XLA divides in."""
-    wide = np.dtype(np.float32) if of_ml_dtypes(dtype) else dtype
+    wide = np.dtype(np.float32) if promotions.of_ml_dtypes(dtype) else dtype
     return float(np.ones((), wide) / np.asarray(number).astype(wide))
 
 
 def moved(value: Any, library: str) -> Any:
     """Make arrays of this library of the arrays in an argument."""
-    return mapped(value, lambda array: array.in_library(library))
+    return promotions.mapped(value, lambda array: array.in_library(library))
 
 
 def as_jax(value: Any) -> Any:
@@ -385,7 +360,7 @@ def as_jax(value: Any) -> Any:
             array._recorder.narrowed.setdefault(key, (array.dtype.name, dtype.name))
         return array.converted(dtype).in_library(JAX, array.weak)
 
-    return mapped(value, change)
+    return promotions.mapped(value, change)
 
 
 def leaves_of(arrays: Any) -> tuple[str, ...]:

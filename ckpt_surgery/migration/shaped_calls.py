@@ -135,9 +135,6 @@ def _triangle(symbol: str) -> Call:
     return function
 
 
-# --- products ---
-
-
 def _einsum(pattern: str, *arrays: Any, optimize: Any = None) -> Any:
     pattern = pattern.replace(" ", "")
     if "..." in pattern:

@@ -1,36 +1,36 @@
-"""Record one call of a user's function of trees with stand-ins in place of arrays."""
+"""Record one call of a user's function with stand-ins for arrays; opaque functions are only called later."""
 
 import ast
+import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.arrays import ArraySpec, Shape
+from ckpt_surgery.core.dtypes import dtype_named
+from ckpt_surgery.core.errors import FunctionError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.functions.arrays import Array, Read
 from ckpt_surgery.migration.literals import concrete_array, is_of_jax, literal_node
-from ckpt_surgery.migration.numpy_calls import FUNCTIONS, NumpyRecorder
+from ckpt_surgery.migration.numpy_calls import FUNCTIONS
 from ckpt_surgery.migration.promotions import JAX, NUMPY, whole_outcome
 from ckpt_surgery.migration.recipes import AddedHooks
 from ckpt_surgery.migration.recorded_arrays import StandIn, as_jax, leaves_of, moved
 from ckpt_surgery.migration.replacing import OF_JAX, user_place
 from ckpt_surgery.migration.shaped_calls import SHAPED
-from ckpt_surgery.migration.standins import Call, Traced, Untraceable, node_of, number_node, stand_ins_in
+from ckpt_surgery.migration.standins import Recorder, Traced, Untraceable, node_of, number_node, stand_ins_in
 
 
-class ArrayRecorder(NumpyRecorder):
+class ArrayRecorder(Recorder):
     """Records one call of a user's function with stand-ins."""
 
-    functions: ClassVar[Mapping[str, Call]] = {**FUNCTIONS, **SHAPED}
-
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__({**FUNCTIONS, **SHAPED})
         self.place: str | None = None
         """Place at which the user's function does something that no expression can."""
         self.leaves: tuple[str, ...] = ()
@@ -38,8 +38,7 @@ class ArrayRecorder(NumpyRecorder):
         self.narrowed: dict[str, tuple[str, str]] = {}
         """Leaves that JAX narrows from 64 to 32 bits: names of the dtypes before and after, by key."""
         self.constants: dict[str, np.ndarray] = {}
-        """Arrays of the program that are too large to write out, by the name of the hook that returns
-        them: `hooks.NAME()`."""
+        """Arrays of the program too large to write out, by the name of the hook that returns them."""
         self.library = NUMPY
         """The library whose function is being called."""
         self._functions = AddedHooks()
@@ -79,7 +78,10 @@ class ArrayRecorder(NumpyRecorder):
         if name == "reshape" and isinstance(inputs[0], StandIn):
             of_jax = inputs[0].library == JAX  # `jax.numpy.reshape` leaves arrays of NumPy what they are
         if name not in self.functions:
-            raise self.refused(f"it calls `{_called_name(name, function)}`", *inputs, *keywords.values())
+            module = str(getattr(function, "__module__", None) or "numpy")
+            if module.startswith("jax."):
+                module = "jax.numpy" if hasattr(sys.modules.get("jax.numpy"), name) else "jax"
+            raise self.refused(f"it calls `{module}.{name}`", *inputs, *keywords.values())
         if not of_jax:
             return self._called_in(NUMPY, name, moved(list(inputs), NUMPY), keywords)
         inputs = [as_jax(value) for value in inputs]
@@ -162,15 +164,6 @@ def _call(hook: str, *arguments: ast.expr) -> ast.expr:
     return ast.Call(ast.Attribute(ast.Name("hooks"), hook), list(arguments), [])
 
 
-def _called_name(name: str, function: Any) -> str:
-    """The public name of a library's function: `numpy.linalg.svd`, `jax.lax.sort`."""
-    module = str(getattr(function, "__module__", None) or "numpy")
-    if not module.startswith("jax."):
-        return f"{module}.{name}"
-    is_numpys = hasattr(sys.modules.get("jax.numpy"), name)
-    return f"jax.numpy.{name}" if is_numpys else f"jax.{name}"
-
-
 def _transferred(name: str, inputs: Sequence[Any], keywords: Mapping[str, Any], function: Any) -> Any:
     """Apply a transfer between devices to a tree of arrays."""
     import jax
@@ -191,3 +184,62 @@ def source_stand_in(source_name: str, leaf: Leaf, recorder: ArrayRecorder, libra
     node = ast.Subscript(ast.Name(source_name), ast.Constant(leaf.key.text))
     array = Array(Read(source_name, leaf), leaf.spec.dtype)
     return StandIn(node, recorder, array, (leaf.key.text,), library)
+
+
+def parts_of(arguments: Sequence[Any]) -> Iterator[Any]:
+    """Yield the arguments of a call, and the items of lists among them."""
+    for value in arguments:
+        yield from parts_of(value) if isinstance(value, list | tuple) else [value]
+
+
+class Opaque:
+    """A function of whole arrays that is not traced."""
+
+    __name__: str
+
+    def __init__(self, function: Callable[..., Any], shape: Shape | None, dtype: np.dtype[Any] | None):
+        """`shape`, `dtype`: those of the result; None for those of the first array."""
+        functools.update_wrapper(self, function)
+        self.made_of = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.shape_hint = "Say what it returns: `ckpt_surgery.opaque(function, shape=…, dtype=…)`."
+        """Hint for results of another shape or dtype."""
+        self._shape, self._dtype = shape, dtype
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function, or while a recipe is traced, make a stand-in of its result."""
+        recorders: Any = (part._recorder for part in parts_of(arguments) if isinstance(part, StandIn))
+        recorder = next(recorders, None)
+        return self.made_of(*arguments) if recorder is None else recorder.hooked(self, arguments)
+
+    def infer(self, *arguments: Any) -> ArraySpec:
+        """Shape and dtype of the result, from descriptions of the arguments."""
+        first = next(part for part in parts_of(arguments) if hasattr(part, "shape"))
+        shape = tuple(first.shape) if self._shape is None else self._shape
+        return ArraySpec(shape, first.dtype if self._dtype is None else self._dtype)
+
+
+def opaque(
+    function: Callable[..., Any] | None = None, *, shape: int | Sequence[int] | None = None, dtype: Any = None
+) -> Any:
+    """Mark a function of arrays that no expression can replace, for use in a function as a recipe.
+
+    It is not called while the recipe is made, but when the leaf is: with whole NumPy arrays, which cannot be
+    written into, and with its other arguments as they are, numbers, texts, None and lists. It returns one
+    array, of this `shape` and `dtype`, which are by default those of the first array among its arguments; any
+    other is a DataError that names the leaf. With arrays, it is called at once. `@opaque` and
+    `@opaque(shape=…)` are decorators.
+
+    Raises UsageError for what is not a function, a shape or a dtype.
+    """
+    if function is None:
+        return functools.partial(opaque, shape=shape, dtype=dtype)
+    if not callable(function):
+        raise UsageError(f"`opaque`: {abridged(function)} is not a function")
+    try:
+        lengths = None if shape is None else np.broadcast_shapes(shape)
+        kind = dtype_named(dtype) if isinstance(dtype, str) else None if dtype is None else np.dtype(dtype)
+    except (TypeError, ValueError, FunctionError):
+        given = f"shape={abridged(shape)} and dtype={abridged(dtype)}"
+        raise UsageError(f"`opaque`: no array has {given}") from None
+    return Opaque(function, lengths, kind)

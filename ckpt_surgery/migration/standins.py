@@ -1,8 +1,4 @@
-"""Stand-ins for arrays: a function that is called with them records its operations as an expression.
-
-Whatever no expression says raises Untraceable, which is no Exception, so that `except Exception` in the
-function does not hide it.
-"""
+"""Stand-ins for arrays: a function that is called with them records its operations as an expression."""
 
 import ast
 import functools
@@ -19,16 +15,15 @@ from ckpt_surgery.core.errors import FunctionError
 
 
 class Untraceable(BaseException):
-    """Raised if the function does something that no expression can."""
+    """The function does something that no expression can. `except Exception` in it must not hide that."""
 
 
 class Recorder:
     """Records one call of a function with stand-ins."""
 
-    functions: ClassVar[Mapping[str, "Call"]]
-    """Functions of libraries, and methods of arrays, that can be recorded, by name."""
-
-    def __init__(self) -> None:
+    def __init__(self, functions: Mapping[str, "Call"]) -> None:
+        self.functions = functions
+        """Functions of libraries, and methods of arrays, that can be recorded, by name."""
         self.flaw: str | None = None
         """Reason why no expression can replace the function; None if there is none."""
 
@@ -54,10 +49,7 @@ class Recorder:
         return Traced(node_of(value, self), self)
 
     def refused(self, flaw: str, *operands: Any) -> Untraceable:
-        """Make the exception for a function that is more than an expression.
-
-        `operands`: what it does that with.
-        """
+        """Make the exception for a function that does more with `operands` than an expression can."""
         self.flaw = self.flaw or flaw
         return Untraceable(flaw)
 
@@ -84,11 +76,10 @@ COMPARISONS: Mapping[str, tuple[str, str]] = {
 }
 OPERATORS = {**ARITHMETIC, **COMPARISONS}
 """Binary operators by symbol: the special method without its underscores, the function of NumPy and JAX."""
-_LEFT_OUT: Sequence[str] = (
-    *("bool", "int", "float", "complex", "index", "len", "iter", "contains", "array", "jax_array"),
-    *("setitem", "delitem", "format", "str", "round", "divmod", "rdivmod", "reduce_ex"),
+_NEED_A_VALUE = (
+    "bool int float complex index len iter contains array jax_array setitem delitem format str round divmod "
+    "rdivmod reduce_ex"
 )
-"""Special methods that need a value."""
 _ATTRIBUTES = ("T", "shape", "dtype", "ndim", "size")
 METHODS: Sequence[str] = (
     *("sum", "mean", "max", "min", "clip", "squeeze", "repeat", "reshape", "transpose", "dot", "ravel"),
@@ -201,17 +192,14 @@ for _symbol, (_method, _) in OPERATORS.items():
     setattr(Traced, f"__{_method}__", _operator(_symbol, reverse=False))
 for _symbol, (_method, _) in ARITHMETIC.items():
     setattr(Traced, f"__r{_method}__", _operator(_symbol, reverse=True))
-for _name in _LEFT_OUT:
+for _name in _NEED_A_VALUE.split():
     setattr(Traced, f"__{_name}__", _refusal(f"it asks for values, by `__{_name}__`"))
 
 
 def node_of(
     value: Any, recorder: Recorder, write: Callable[[Traced], ast.expr] = lambda value: value._node
 ) -> ast.expr:
-    """Build the syntax tree of an operand or an argument: a stand-in, a number, a text, a list of those.
-
-    `write` builds that of a stand-in.
-    """
+    """Build the syntax tree of a number, a text, a stand-in, which `write` builds, or a list of those."""
     if isinstance(value, Traced):
         return write(value)
     if isinstance(value, list | tuple):
@@ -308,7 +296,6 @@ class RequestedKey:
 
 
 _OF_TEXTS = "eq ne hash str repr format len iter contains getitem add bool"
-"""Special methods by which a function could look at the key."""
 for _name in _OF_TEXTS.split():
     setattr(RequestedKey, f"__{_name}__", _refusal(f"it looks at the key by `__{_name}__`"))
 
@@ -321,8 +308,6 @@ def stand_ins_in(value: Any) -> Iterator[Traced]:
         for item in value.values() if type(value) is dict else value:
             yield from stand_ins_in(item)
 
-
-# --- calls of the language ---
 
 Call = Callable[..., Any]
 """A function of a library, written with functions of the language."""

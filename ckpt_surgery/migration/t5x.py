@@ -1,15 +1,10 @@
 r"""T5X's ways of changing checkpoints as recipes: assignment maps, and translators of its importer.
 
-T5X applies a map with `apply_assignment_map` (google-research/t5x, t5x/state_utils.py). Its patterns match
-whole keys of the new state, and the first one that matches wins. The replacement, with groups as
-`re.Match.expand` takes them, is the key in the checkpoint; None leaves the key to the new state. Keys that no
-pattern matches come from the checkpoint under their own name. A pattern that matches nothing is an error
-unless `require_all_rules_match` is false.
+Maps do what `apply_assignment_map` does (google-research/t5x, t5x/state_utils.py): the first pattern that
+matches a whole key of the new state gives the key in the checkpoint, or None, which leaves it to the state.
 
-Translators are rules in Python that give each leaf of a flat dict a new key and value. The semantics are
-those of `CheckpointTranslator` in t5x/checkpoint_importer.py: `re.match` with `$` behind the pattern, and the
-first rule that matches wins. What T5X does silently is refused: that two leaves get one name. Keys without
-a rule, which it refuses after all functions have run, are refused before the first.
+Translators do what `CheckpointTranslator` in t5x/checkpoint_importer.py does, by `re.match` with `$` behind
+the pattern. What T5X does silently is refused: that two leaves get one name.
 """
 
 import functools
@@ -29,8 +24,6 @@ from ckpt_surgery.migration.replacing import replaced
 
 FUNCTION = "apply_assignment_map"
 """Name of T5X's function for such maps."""
-_EMPTY_NODES = {"fill": ".*", "when": "kind(target[key]) == 'empty'", "fallback": True, "optional": True}
-"""Rule for nodes without arrays, which T5X's maps never see."""
 _FLAGS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s", re.VERBOSE: "x", re.ASCII: "a"}
 
 Entry = tuple[str | re.Pattern[str], str | None]
@@ -68,7 +61,9 @@ def from_t5x_assignment_map(
         )
     optional = not options.get("require_all_rules_match", require_all_rules_match)
     rules = [_entry_rule(number, entry, optional) for number, entry in enumerate(assignment_map)]
-    before = [_EMPTY_NODES] if any("from" in rule for rule in rules) else []
+    # Nodes without arrays, which T5X's maps never see.
+    empty = {"fill": ".*", "when": "kind(target[key]) == 'empty'", "fallback": True, "optional": True}
+    before = [empty] if any("from" in rule for rule in rules) else []
     names = {len(before) + number: f"assignment_map[{number}]" for number in range(len(rules))}
     return MigratedRecipe({"version": 1, "rules": [*before, *rules]}, rules=names)
 
@@ -121,9 +116,6 @@ def _with_flags(pattern: re.Pattern[Any]) -> Any:
     return f"(?{letters}){pattern.pattern}" if letters else pattern.pattern
 
 
-# --- translators of the importer --------------------------------------------------------------------------
-
-
 Translation = Callable[..., Any]
 """A function of options, key, value and groups. It returns a new key, None to drop the leaf, and a value."""
 F = TypeVar("F", bound=Translation)
@@ -167,16 +159,11 @@ class CheckpointTranslator:
 
 
 def rules_of(translator: Any) -> Sequence[Rule]:
-    """Rules of a translator: T5X's own, ours, or another object with pairs of a pattern and a function.
-
-    Raises UsageError for others.
-    """
+    """Rules of a translator: T5X's, ours, or any object with such pairs. Raises UsageError for others."""
     rules = getattr(translator, "rules", None)
     if isinstance(rules, str | Mapping) or not isinstance(rules, Iterable):
-        raise UsageError(
-            f"{shown(abridged(translator))} is not a translator: it has no `rules`",
-            hint="Give a `CheckpointTranslator` of `ckpt_surgery.t5x` or of T5X.",
-        )
+        hint = "Give a `CheckpointTranslator` of `ckpt_surgery.t5x` or of T5X."
+        raise UsageError(f"{shown(abridged(translator))} is not a translator: it has no `rules`", hint=hint)
     return [_rule(rule, number) for number, rule in enumerate(rules)]
 
 
@@ -197,10 +184,7 @@ class TranslatorFunction:
 
 
 def translate(rules: Sequence[Rule], flat: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Give each leaf the key and the value that the first matching rule returns.
-
-    Raises PlanError and UsageError as `CheckpointTranslator.apply`.
-    """
+    """Give each leaf the key and value of the first rule that matches. Raises PlanError and UsageError."""
     introduce_to_t5x()
 
     def first_match(key: str) -> tuple[re.Match[str], Translation] | None:

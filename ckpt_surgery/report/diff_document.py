@@ -103,18 +103,13 @@ class DiffDocument(Versioned):
 
 
 def diff_document(difference: differences.Difference) -> DiffDocument:
-    """The JSON document of a comparison: every key, unfolded.
-
-    `different` is false only where everything that was to be compared was compared and is equal.
-    """
+    """The JSON document of a comparison, unfolded; not `different` only if all was compared and is equal."""
     return DiffDocument.from_attributes(
         difference,
         only_a=tuple([_only(leaf, difference.holds_b) for leaf in difference.only_a]),
         only_b=tuple([_only(leaf, difference.holds_a) for leaf in difference.only_b]),
         changed=tuple(map(_changed, difference.changed)),
-        renamed=tuple(
-            [RenamedLeaf(a=keyed(one.a), b=keyed(one.b), proof=one.proof) for one in difference.renamed]
-        ),
+        renamed=tuple([RenamedLeaf(a=keyed(r.a), b=keyed(r.b), proof=r.proof) for r in difference.renamed]),
         rtol=difference.tolerance.rtol,
         atol=difference.tolerance.atol,
         not_compared=None if difference.values is None else difference.uncompared,

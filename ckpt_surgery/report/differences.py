@@ -108,10 +108,15 @@ class Difference(Represented):
     """Sentences about A and B that hold whatever is compared."""
 
     @property
+    def sides(self) -> Iterator[tuple[str, tuple[Leaf, ...], Holds]]:
+        """The leaves that only A has, then those of B alone; each with what the other can express."""
+        yield "only in A", self.only_a, self.holds_b
+        yield "only in B", self.only_b, self.holds_a
+
+    @property
     def known(self) -> bool:
         """Whether any difference was found, besides what a format cannot hold."""
-        sides = (self.only_a, self.holds_b), (self.only_b, self.holds_a)
-        missing = any(not why_missing(leaf, other) for leaves, other in sides for leaf in leaves)
+        missing = any(not why_missing(leaf, other) for _, leaves, other in self.sides for leaf in leaves)
         return bool(self.changed) or missing or any(not value.equal for value in self.values or ())
 
     @property
@@ -136,10 +141,7 @@ class Difference(Represented):
 def diff_trees(
     a: Mapping[str, Leaf], b: Mapping[str, Leaf], holds_a: Holds = EVERYTHING, holds_b: Holds = EVERYTHING
 ) -> Difference:
-    """Compare two listings: keys, kinds, containers, shapes, dtypes, and the values of strings.
-
-    `holds_a` and `holds_b` say what the formats can express.
-    """
+    """Compare two listings, but not values of arrays; `holds_a`, `holds_b`: what formats can express."""
     common = [key for key in a if key in b]
     scalars = [key for key in common if _is_scalar_of_both(a[key], b[key], holds_a, holds_b)]
     kinds = set(scalars)
@@ -166,10 +168,7 @@ def _is_scalar_of_both(a: Leaf, b: Leaf, holds_a: Holds, holds_b: Holds) -> bool
 
 
 def _changes(a: Leaf, b: Leaf, a_tells: bool, b_tells: bool, is_scalar: bool) -> tuple[Part, ...]:
-    """The parts that differ. `a_tells` and `b_tells`: whether the format distinguishes lists from dicts.
-
-    `is_scalar`: the kinds differ only because a format has no scalars.
-    """
+    """The parts that differ; `a_tells`, `b_tells`: lists differ from dicts; `is_scalar`: kinds are equal."""
     parts: list[Part] = ["kind"] if a.kind != b.kind and not is_scalar else []
     if a.spec is not None and b.spec is not None:
         parts += ["shape"] if a.spec.shape != b.spec.shape else []
@@ -198,24 +197,21 @@ def difference_rows(difference: Difference, *, full: bool = False) -> list[Summa
     and `not compared`. `what` says what one leaf is, and what it was in A; `why`, why the format of the other
     cannot hold it, how far values are apart, or why they could not be compared.
     """
-    sides = (
-        ("only in A", difference.only_a, difference.holds_b, [one.a for one in difference.renamed]),
-        ("only in B", difference.only_b, difference.holds_a, [one.b for one in difference.renamed]),
-    )
+
+    def entry(leaf: Leaf, word: str, what: str, why: str = "", *sources: str) -> ShownKey:
+        return ShownKey(leaf.key.printed, sources, (word, what, why))
+
+    moved = {leaf.key.text for one in difference.renamed for leaf in (one.a, one.b)}
     parts = []
-    for word, only, other, renamed in sides:
-        moved = {leaf.key.text for leaf in renamed}
+    for word, only, other in difference.sides:
         left = (leaf for leaf in only if leaf.key.text not in moved)
-        cells = ((leaf.key.printed, (word, describe(leaf), why_missing(leaf, other))) for leaf in left)
-        parts.append([ShownKey(key, (), texts) for key, texts in cells])
-    changes = ((c.a.key.printed, ("changed", " → ".join(_change_texts(c)), "")) for c in difference.changed)
-    parts.append([ShownKey(key, (), texts) for key, texts in changes])
-    pairs = []
-    for one in difference.renamed:
-        word = "renamed?" if one.proof is Proof.NAMES else "renamed"
-        pairs.append(ShownKey(one.b.key.printed, (one.a.key.printed,), (word, describe(one.a), "")))
+        parts.append([entry(leaf, word, describe(leaf), why_missing(leaf, other)) for leaf in left])
+    parts.append([entry(c.a, "changed", " → ".join(_change_texts(c))) for c in difference.changed])
+    words = ("renamed?" if one.proof is Proof.NAMES else "renamed" for one in difference.renamed)
+    pairs = zip(difference.renamed, words, strict=True)
+    parts.append([entry(one.b, word, describe(one.a), "", one.a.key.printed) for one, word in pairs])
     rows = []
-    for entries in (*parts, pairs):
+    for entries in parts:
         for line in folded(entries, full):
             word, what, why = cast(tuple[str, str, str], entries[line.first].like)
             rows.append(SummaryRow(word, " → ".join([*line.sources, line.key]), what, why, line.count))
@@ -227,10 +223,7 @@ _INDEX = re.compile(r"\d+")
 
 
 def _value_rows(values: Iterable[ComparedLeaf], full: bool) -> Iterator[SummaryRow]:
-    """Rows of the leaves with other values, those with the largest distances first; `full`: each on its own.
-
-    Leaves whose keys differ in indices only have their largest distances, and the smallest cosine.
-    """
+    """Rows of leaves with other values, the largest distances first; each on its own if `full`."""
     unequal = (value for value in values if not value.equal)
     alike: dict[Any, list[ComparedLeaf]] = {}
     for n, value in enumerate(sorted(unequal, key=lambda value: (-value.max_abs, -value.max_rel))):
@@ -259,20 +252,17 @@ def _change_texts(change: Change) -> list[str]:
     return [f"{text} in {name}" for text, name in zip(texts, names, strict=True)]
 
 
-# --- in words ---------------------------------------------------------------------------------------------
-
-
 def count_texts(difference: Difference, of_guesses: str = "") -> list[str]:
-    """`2 only in A`, `1 changed`, …: how many leaves differ, and how.
-
-    `of_guesses` is added where leaves are the same only to go by their names.
-    """
+    """`2 only in A`, `1 changed`, …; `of_guesses` is added where only names say that leaves are the same."""
     unequal = sum(not value.equal for value in difference.values or ())
     guessed = sum(one.proof is Proof.NAMES for one in difference.renamed)
     moved = len(difference.renamed)
-    counts = [
-        (len(difference.only_a) - moved, f"only in A{_of_empty(difference.only_a, difference.holds_b)}"),
-        (len(difference.only_b) - moved, f"only in B{_of_empty(difference.only_b, difference.holds_a)}"),
+    counts = []
+    for word, leaves, other in difference.sides:
+        empty = sum(bool(why_missing(leaf, other)) for leaf in leaves)
+        about = f" ({number_of(empty, 'empty node')}, which {other.format} does not hold)" if empty else ""
+        counts.append((len(leaves) - moved, f"{word}{about}"))
+    counts += [
         (moved - guessed, "renamed"),
         (guessed, f"renamed, to go by names and shapes{of_guesses}"),
         (len(difference.changed), "changed"),
@@ -314,11 +304,3 @@ def format_note(difference: Difference) -> str:
     counts = {"scalar": len(difference.scalars), "empty node": empty}
     lacking = " and ".join(number_of(count, noun) for noun, count in counts.items() if count)
     return f"; {holds.format} has no place for {lacking}" if lacking else ""
-
-
-def _of_empty(leaves: Sequence[Leaf], other: Holds) -> str:
-    """A remark on how many of the leaves the format of the other checkpoint cannot hold."""
-    count = sum(bool(why_missing(leaf, other)) for leaf in leaves)
-    if not count:
-        return ""
-    return f" ({number_of(count, 'empty node')}, which {other.format} does not hold)"

@@ -165,9 +165,6 @@ def _distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.asarray(apart, np.float64)
 
 
-# --- elements ----------------------------------------------------------------------------------------
-
-
 def whole_numbers(dtype: np.dtype[Any]) -> bool:
     """Whether a dtype is of integers, those of ml_dtypes included, or of booleans."""
     return dtype.kind in "iub" or dtype.name.startswith(("int", "uint"))

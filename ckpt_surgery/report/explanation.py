@@ -16,32 +16,15 @@ from ckpt_surgery.planner.plan import Dropped, Plan, Step, functions, lineage
 from ckpt_surgery.planner.plan_json import DROPPED, DroppedLeaf, PlannedLeaf, dropped_leaf, planned_leaf
 from ckpt_surgery.planner.tracing import Attempt, Outcome, Stage
 from ckpt_surgery.report.leaves import describe, short_spec
-from ckpt_surgery.report.plan_texts import ARROW, diff_rows, fate_word, totals_text
+from ckpt_surgery.report.plan import ARROW
+from ckpt_surgery.report.plan_texts import diff_rows, fate_word, totals_text
 
 UNMATCHED = "unmatched"
 """Place in `Explanation.excerpts` of the policy for leaves that no rule claims."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of a recipe."""
-
-    number: int
-    """Its number, from 1."""
-    text: str
-    """The line without its line break; characters that would move the cursor are replaced."""
-
-    __repr__ = brief
-
-
-@dataclass(frozen=True)
-class OriginLeaf:
-    """A leaf that is read."""
-
-    source: str
-    """Name of the source."""
-    leaf: Leaf
-    """Its key, shape, dtype and kind there."""
+Line = tuple[int, str]
+"""Number, from 1, of a line of a recipe, and its text without the line break."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +45,8 @@ class Made:
 
     step: Step
     """The leaf, its fate, its transfer, and the rule that decided."""
-    sources: tuple[OriginLeaf, ...]
-    """The leaves of sources, or of the target, that it is made of."""
+    sources: tuple[tuple[str, Leaf], ...]
+    """Name of the source, or `target`, and the leaf there, of everything that it is made of."""
     stages: tuple[Stage, ...]
     """The rules on the way, from the first pass to the last."""
     operations: tuple[ExplainedFunction, ...]
@@ -118,9 +101,8 @@ class Explanation(Represented):
             step, rule = self.made.step, "" if self.made.step.rule is None else self.made.step.rule.title
             key = escaped(step.leaf.key.printed)
             rows.append(SummaryRow(fate_word(step.fate), key, describe(step.leaf), rule))
-            for one in self.made.sources:
-                key = f"{one.source}:{escaped(one.leaf.key.printed)}"
-                rows.append(SummaryRow("made from", key, describe(one.leaf)))
+            for source, leaf in self.made.sources:
+                rows.append(SummaryRow("made from", f"{source}:{escaped(leaf.key.printed)}", describe(leaf)))
         for used in self.used:
             key, what = f"{used.source}:{escaped(used.leaf.key.printed)}", describe(used.leaf)
             if used.dropped is not None:
@@ -132,14 +114,14 @@ class Explanation(Represented):
 
 def made(step: Step, stages: Sequence[Stage]) -> Made:
     """The report about a leaf of the result."""
-    read = tuple([OriginLeaf(source, leaf) for (source, _), leaf in lineage(step).items()])
+    read = tuple([(source, leaf) for (source, _), leaf in lineage(step).items()])
     operations = [ExplainedFunction(name, count, short_spec(spec)) for name, spec, count in functions(step)]
     return Made(step, read, tuple(stages), tuple(operations))
 
 
-def described(leaves: Sequence[OriginLeaf]) -> str:
+def described(leaves: Sequence[tuple[str, Leaf]]) -> str:
     """`f32[2,3]`, or `48 × f32[2,3]`, or `2 × f32[2,3], f32[3]`."""
-    counts = Counter(describe(one.leaf) for one in leaves)
+    counts = Counter(describe(leaf) for _, leaf in leaves)
     return ", ".join(spec if count == 1 else f"{count:,} × {spec}" for spec, count in counts.items())
 
 
@@ -292,7 +274,7 @@ def _source(source: str, leaf: Leaf) -> dict[str, Any]:
 def _result(made: Made) -> ExplainedResult:
     return ExplainedResult.from_attributes(
         planned_leaf(made.step),
-        sources=tuple([ExplainedSource(**_source(one.source, one.leaf)) for one in made.sources]),
+        sources=tuple([ExplainedSource(**_source(*one)) for one in made.sources]),
         bytes=made.step.leaf.nbytes,
         stages=tuple(map(_stage, made.stages)),
         operations=made.operations,

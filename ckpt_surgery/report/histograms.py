@@ -15,8 +15,6 @@ import numpy as np
 
 MOST_BINS = 16
 """Number of bins at most; at least half as many where the values are not all the same."""
-_MANTISSA = 52
-"""Bits of the fraction of a float64. A narrower bin would have an index that float64 cannot represent."""
 _NARROWEST = -1022
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -86,7 +84,8 @@ def histogram(values: np.ndarray) -> Histogram:
         return NO_VALUES
     low, high = float(values.min()), float(values.max())
     most = max(abs(low), abs(high))
-    exponent = max(_NARROWEST, math.frexp(most)[1] - _MANTISSA) if most else _NARROWEST
+    # A bin narrower than the 52 bits of the fraction would have an index that float64 cannot represent.
+    exponent = max(_NARROWEST, math.frexp(most)[1] - 52) if most else _NARROWEST
     exponent += _widening(*map(int, _indices(np.array([low, high]), exponent)))
     indices = _indices(values, exponent).astype(np.int64)
     first = int(indices.min())
@@ -105,6 +104,4 @@ def _indices(values: np.ndarray, exponent: int) -> np.ndarray:
 def blocks(histogram: Histogram) -> str:
     """One block character for each bin, the highest for the most values; a space for a bin without any."""
     most = max(histogram.counts, default=0)
-    return "".join(
-        _BLOCKS[-(-count * len(_BLOCKS) // most) - 1] if count else " " for count in histogram.counts
-    )
+    return "".join(_BLOCKS[-(-n * len(_BLOCKS) // most) - 1] if n else " " for n in histogram.counts)

@@ -1,8 +1,4 @@
-"""A plan, or what was carried out, as one HTML page that needs no network.
-
-Everything that comes from a checkpoint or a recipe is escaped, and the page's own policy lets no other script
-run than the one that is in it.
-"""
+"""A plan or a result as one HTML page that needs no network; it escapes all texts, and bars other scripts."""
 
 import base64
 import hashlib
@@ -20,10 +16,10 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Plan, lineage, printed_origin
-from ckpt_surgery.planner.plan_json import DROPPED
+from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
-from ckpt_surgery.report.plan import named_key, replacement_text, totals, why_of
+from ckpt_surgery.report.plan import leaves_before, named_key, replacement_text, why_of
 from ckpt_surgery.report.plan_texts import WAYS
 from ckpt_surgery.report.results import CompanionFile, SharedFile
 
@@ -84,9 +80,6 @@ def _text(text: str) -> str:
     return escape(shown(text))
 
 
-# --- data of the tree ---------------------------------------------------------------------------------------
-
-
 def _numbered() -> dict[Any, int]:
     """Values that occur many times, each once, and its number, which it gets where it is looked up."""
     return defaultdict(itertools.count().__next__)
@@ -135,13 +128,9 @@ def embedded(data: Mapping[str, Any]) -> str:
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 
-# --- what needs no script -----------------------------------------------------------------------------------
-
-
 def _summary(plan: Plan, ran: Mapping[str, Any]) -> Iterator[str]:
-    counted = totals(plan)
-    cards = [("leaves", f"{counted.before:,} → {counted.after:,}", "")]
-    cards += [(fate, f"{count:,}", fate) for fate, count in counted.by_fate.items() if count]
+    cards = [("leaves", f"{leaves_before(plan):,} → {len(plan.steps):,}", "")]
+    cards += [(fate, f"{count:,}", fate) for fate, count in counts(plan).items() if count]
     cards.append(("size of the arrays", bytes_text(plan.costs.bytes_out), ""))
     cards.append(("predicted memory", bytes_text(plan.costs.peak_memory), ""))
     if "seconds" in ran:
@@ -189,17 +178,12 @@ def _files(title: str, relation: str, files: Sequence[SharedFile | CompanionFile
 def _warnings(plan: Plan) -> Iterator[str]:
     replacement = replacement_text(plan.replaces)
     items = [] if replacement is None else [replacement]
-    items += [
-        f"DROPPED item {gone.item}, {bytes_text(gone.bytes)}: {gone.why}" for gone in plan.dropped_items
-    ]
+    items += [f"DROPPED item {one.item}, {bytes_text(one.bytes)}: {one.why}" for one in plan.dropped_items]
     sections = {"items": ("Items and destination", items), "warnings": ("Warnings", plan.warnings)}
     for name, (title, lines) in sections.items():
         if lines:
             listed = "".join(f"<li>{_text(line)}</li>" for line in lines)
             yield f'<section id="{name}"><h2>{title}</h2><ul>{listed}</ul></section>'
-
-
-# --- the recipe ---------------------------------------------------------------------------------------------
 
 
 def _recipe(plan: Plan, recipe: RecipeText | None) -> Iterator[str]:
@@ -228,9 +212,6 @@ def _recipe(plan: Plan, recipe: RecipeText | None) -> Iterator[str]:
 
 
 def decided_by(plan: Plan) -> Counter[str]:
-    """The number of leaves, of the result and dropped ones, that each rule claimed on their way, by its path.
-
-    A leaf counts at rules of several passes.
-    """
+    """Number of leaves, also dropped ones, that each rule claimed on their way, in any pass, by its path."""
     claimed = itertools.chain((step.claimed_by for step in plan.steps), (gone.rules for gone in plan.dropped))
     return Counter(rule.path for rules in claimed for rule in rules)

@@ -238,10 +238,7 @@ class InspectDocument(Versioned):
 
 
 def inspect_document(inspection: Inspection) -> InspectDocument:
-    """The JSON document of `inspect`: every leaf, sizes in bytes.
-
-    A leaf that could not be read has the reason as `unread`, in place of numbers.
-    """
+    """The JSON document of `inspect`; what could not be read has the reason, `unread`, and no numbers."""
     history, written = inspection.history, None
     if history is not None and history.written is not None:
         written = history.written.astimezone(UTC).isoformat("T", "seconds")

@@ -13,10 +13,7 @@ Parts = tuple[str, ...]
 
 
 class LeafMove(NamedTuple):
-    """A leaf of the result with the source leaves that it comes from, or a source leaf that is dropped.
-
-    Also a subtree of such leaves.
-    """
+    """A leaf, or a subtree, of the result with those that it comes from, or one that a source loses."""
 
     key: Parts | None
     """Components of the key in the result; None if the leaf is dropped."""
@@ -40,10 +37,7 @@ class Subtree(NamedTuple):
 
 
 def subtrees(moves: Sequence[LeafMove], sources: Sequence[Parts]) -> list[Subtree]:
-    """Each move is in exactly one of these, which are as large as they can be. In the order of the moves.
-
-    `sources` are the keys of all leaves of all sources, each once.
-    """
+    """The largest subtrees of moves, each in one, in order. `sources`: keys of all leaves of all sources."""
     results = Counter(head for move in moves if move.key is not None for head in _heads(move.key))
     origins = Counter(head for key in sources for head in _heads(key))
     candidates = [_candidates(move) for move in moves]
@@ -153,7 +147,9 @@ def _groups(patterns: Sequence[RowPattern], likes: Mapping[int, Hashable]) -> Gr
     whole: dict[Hashable, list[str]] = defaultdict(list)
     for n, like in likes.items():
         one = patterns[n]
-        below, *rest = _parted(one.key, one.source)
+        key, source = one.key.split("/"), one.source.split("/")
+        start = common_end(key[::-1], source[::-1])
+        below, rest = "/".join(key[:start]), (tuple(key[start:]), tuple(source[start:]))
         alike[n if like is None or not (below and all(rest)) else (like, *rest)].append((n, below))
         if one.whole and one.key == one.source and like is not None:
             whole[like].append(one.key)
@@ -189,23 +185,22 @@ def _join_kept(
 
 
 def _with_slots(patterns: Sequence[RowPattern], groups: Groups) -> Groups:
-    """Join rows of slots that stand below the names of parameters to the rows of these parameters."""
+    """Join rows of slots below the names of parameters to the rows of these. Changes `groups`."""
     at: dict[tuple[str, Hashable], list[int]] = defaultdict(list)
     for n in groups:
         one = patterns[n]
         if not one.whole and one.loose is not None:
             for tail in _tails(one.key):
                 at[tail, one.loose].append(n)
-    joined = {n: list(others) for n, others in groups.items()}
-    for n in groups:
+    for n in list(groups):
         head, _, slot = patterns[n].key.rpartition("/")
-        if slot in SLOTS and not patterns[n].whole and not joined.get(n):
+        if slot in SLOTS and not patterns[n].whole and not groups[n]:
             rows = (row for tail in _tails(head) for row in at.get((tail, patterns[n].loose), ()))
-            owner = next((row for row in rows if row in joined and _owns(patterns[row], patterns[n])), None)
+            owner = next((row for row in rows if row in groups and _owns(patterns[row], patterns[n])), None)
             if owner is not None and owner != n:
-                joined[owner].append((n, slot))
-                del joined[n]
-    return joined
+                groups[owner].append((n, slot))
+                del groups[n]
+    return groups
 
 
 def _tails(key: str) -> Iterator[str]:
@@ -229,10 +224,3 @@ def _trees(mirror: str, base: str) -> tuple[str, str]:
     one, other = mirror.split("/"), base.split("/")
     same = min(common_end(one, other), len(one) - 1, len(other) - 1)
     return "/".join(one[: len(one) - same]), "/".join(other[: len(other) - same])
-
-
-def _parted(key: str, source: str) -> tuple[str, Parts, Parts]:
-    """Common beginning of two patterns, and the rest of each."""
-    one, other = key.split("/"), source.split("/")
-    start = common_end(one[::-1], other[::-1])
-    return "/".join(one[:start]), tuple(one[start:]), tuple(other[start:])

@@ -1,36 +1,34 @@
 """A plan as rows and totals: what `plan` and `apply` show."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ckpt_surgery.core.folding import Fold, ShownKey
+from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import parts_of
-from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import bytes_text, number_of, shown
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Fate, Plan, Replacement, Step, is_mean, lineage, printed_origin
-from ckpt_surgery.planner.plan_json import DROPPED, counts
+from ckpt_surgery.planner.plan_json import DROPPED
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe, folded
 from ckpt_surgery.report.moves import LeafMove, RowPattern, Subtree, mirrored, subtrees
 
+ARROW = " → "
+"""Between what a leaf was and what it is."""
 MOST_SOURCES = 3
 """Number of sources that a row and a summary name."""
-LEAST_TOGETHER = 3
-"""Number of rows of added leaves with one name from which on they share a row."""
 
 
-@dataclass(frozen=True)
+@frozen()
 class Row:
-    """One line of the diff: leaves that share a fate, a rule and a description."""
+    """One line of the diff: leaves that share a fate, rules and a description; at first, each leaf is one."""
 
     fate: str
     """One of `Fate`, or `dropped`."""
     key: str
-    """Pattern of the output keys, or of the source keys where the leaves are dropped; printable. A pattern
-    that ends with `/…` stands for subtrees, all leaves of which are in this row."""
+    """Printable pattern of output keys, or of dropped source keys; `/…` stands for all leaves of subtrees."""
     sources: tuple[str, ...]
     """Patterns of the source keys that are read; with the source's name if there are several sources, with
     `*` for the same key in all of them, and with `first,third` for the same key in some."""
@@ -41,15 +39,13 @@ class Row:
     gathers: int
     """Number of source leaves that each leaf is made from."""
     spec: str
-    """Dtype and shape, or kind, of each leaf: `bf16[2048,8192]`, or `f32[8] → bf16[8]` where that of the
-    source leaf differs; of subtrees the dtypes alone."""
+    """Dtype and shape, or kind: `bf16[8]`, or `f32[8] → bf16[8]` if it changes; of subtrees the dtypes."""
     nbytes: int
     """Size of all the leaves together: shape × itemsize."""
     rule: RuleRef | None
     """The rule that did the work; None where a policy or the target decided."""
     why: str = ""
-    """The reason why leaves are dropped: `drop`, `not in target`, …; `value replaced` where a new value does
-    not follow from the old one."""
+    """Reason why leaves are dropped: `drop`, `not in target`; or a remark on their new value."""
     also: tuple[str, ...] = ()
     """Subtrees in which the same has happened below the same keys."""
     rules: tuple[RuleRef, ...] = ()
@@ -58,23 +54,30 @@ class Row:
     """Subtrees, and slots of an optimizer, in which the same has happened to leaves of other shapes."""
     averaged: bool = False
     """Whether each leaf is the mean of its source leaves."""
+    keeps_shape: bool = False
+    """Whether the leaf may share the row of a subtree: its shape stays, and it is no surprise."""
 
     @property
     def total(self) -> int:
         """Number of leaves."""
         return self.count * self.leaves * (1 + len(self.also) + len(self.other_shapes))
 
+    @property
+    def decided(self) -> tuple[str, str, str, bool]:
+        """What decided about the leaves; only where it is equal do they share a row."""
+        return (self.fate, " ".join([rule.path for rule in self.rules]), self.why, self.averaged)
 
-@dataclass(frozen=True)
-class Totals:
-    """Numbers of leaves of a whole plan."""
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The source keys that are read, or the one that is dropped."""
+        return (self.key,) if self.fate == DROPPED else self.sources
 
-    before: int
-    """Leaves of all sources."""
-    after: int
-    """Leaves of the result."""
-    by_fate: Mapping[str, int]
-    """Leaves by fate; those that are dropped are leaves of sources, all others are leaves of the result."""
+    @property
+    def move(self) -> LeafMove:
+        """The one leaf, as part of subtrees."""
+        key = None if self.fate == DROPPED else tuple(parts_of(self.key))
+        sources = tuple([tuple(parts_of(one)) for one in self.origins])
+        return LeafMove(key, sources, self.decided if self.keeps_shape else None)
 
 
 def plan_rows(plan: Plan, *, full: bool = False, part: bool = False) -> list[Row]:
@@ -85,28 +88,42 @@ def plan_rows(plan: Plan, *, full: bool = False, part: bool = False) -> list[Row
     """
     names = tuple(dict.fromkeys(i.name for i in plan.inputs if i.name != TARGET))
     several = len(names) > 1
-    changes = [_of_step(step, several) for step in plan.steps]
+    leaves = [_of_step(step, several) for step in plan.steps]
     for gone in plan.dropped:
         leaf, rules = gone.leaf, () if gone.rule is None else (gone.rule,)
-        keys = (named_key(gone.source, leaf.key.printed, several),)
-        changes.append(_Change(DROPPED, None, keys, leaf, describe(leaf), gone.rule, rules, gone.why))
+        key, size = named_key(gone.source, leaf.key.printed, several), leaf.nbytes
+        about = (describe(leaf), size, gone.rule, gone.why)
+        leaves.append(Row(DROPPED, key, (), 1, 1, 0, *about, rules=rules, keeps_shape=True))
     if full or part:
-        parts = [Subtree(change.key, change.sources, (n,), ((),)) for n, change in enumerate(changes)]
+        parts = [Subtree(row.key, row.origins, (n,), ((),)) for n, row in enumerate(leaves)]
     else:
-        read = dict.fromkeys(source for change in changes for source in change.sources)
-        parts = subtrees([change.move for change in changes], [tuple(parts_of(key)) for key in read])
-    entries = [_entry(changes, one, names) for one in parts]
+        read = dict.fromkeys(source for row in leaves for source in row.origins)
+        parts = subtrees([row.move for row in leaves], [tuple(parts_of(key)) for key in read])
+    entries = [_entry(leaves, one, names) for one in parts]
     rows, patterns = [], []
     for f in folded(entries, full):
-        subtree = parts[f.first]
-        rows.append(_row(changes, subtree, f))
+        members = [leaves[n] for n in parts[f.first].members]
+        one, whole = members[0], len(members) > 1
+        end = "/…" if whole else ""
+        dtypes = (ARROW.join(s.partition("[")[0] for s in member.spec.split(ARROW)) for member in members)
+        row = replace(
+            one,
+            key=f.key + end,
+            sources=tuple([source + end for source in f.sources]),
+            count=f.count,
+            leaves=len(members),
+            spec=", ".join(dict.fromkeys(dtypes)) if whole else one.spec,
+            nbytes=sum(member.nbytes for member in members) * f.count,
+        )
+        rows.append(row)
         if full or part:
             continue
-        one, stays = changes[subtree.members[0]], len(f.sources) != 1 or f.sources[0] == f"*:{f.key}"
+        stays = len(f.sources) != 1 or f.sources[0] == f"*:{f.key}"
         # Where neither shape nor dtype changes, they say nothing of what is done.
-        loose = (one.decided, subtree.rests, f.count) if one.unchanged else None
-        source, whole = f.key if stays else f.sources[0], len(subtree.members) > 1
-        patterns.append(RowPattern(f.key, source, entries[f.first].like, whole, loose))
+        unchanged = one.fate in (Fate.KEPT, Fate.RENAMED) and ARROW not in one.spec
+        loose = (one.decided, parts[f.first].rests, f.count) if unchanged else None
+        like = entries[f.first].like
+        patterns.append(RowPattern(f.key, f.key if stays else f.sources[0], like, whole, loose))
     if full or part:
         return rows
     kept = []
@@ -133,14 +150,14 @@ def _dropped_together(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _added_together(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows; those of one name and spec that one rule adds in many places as one: `state/…/m`."""
+    """The rows; those of one name and spec that one rule adds in three places or more as one: `state/…/m`."""
     alike: dict[Any, list[Row]] = {}
     for n, row in enumerate(rows):
         top, _, name = row.key.partition("/")[0], *row.key.rpartition("/")[1:]
         many = row.fate == Fate.ADDED.value and row.rule is not None and not row.sources
         alike.setdefault((row.rule, row.spec, top, name) if many else n, []).append(row)
     for group in alike.values():
-        if len(group) < LEAST_TOGETHER:
+        if len(group) < 3:
             yield from group
             continue
         keys = [row.key.split("/") for row in group]
@@ -151,10 +168,9 @@ def _added_together(rows: Iterable[Row]) -> Iterator[Row]:
         yield replace(group[0], key=key, count=count, nbytes=size, rules=rules)
 
 
-def totals(plan: Plan) -> Totals:
-    """Numbers of leaves before and after, and by fate."""
-    before = sum(i.leaves for i in plan.inputs if i.name != TARGET)
-    return Totals(before, len(plan.steps), counts(plan))
+def leaves_before(plan: Plan) -> int:
+    """Number of leaves of all sources."""
+    return sum(i.leaves for i in plan.inputs if i.name != TARGET)
 
 
 def has_changes(plan: Plan) -> bool:
@@ -181,68 +197,36 @@ def why_of(step: Step) -> str:
     return "value replaced" if step.replaces else ""
 
 
-@frozen()
-class _Change:
-    """One leaf of the result, or one that is dropped, as the diff shows it."""
-
-    fate: str
-    key: str | None
-    """Key in the result; None if the leaf is dropped."""
-    sources: tuple[str, ...]
-    """Keys in the sources; its own if it is dropped."""
-    leaf: Leaf
-    before: str
-    """Description of the source leaf, where there is one kind of them."""
-    rule: RuleRef | None
-    rules: tuple[RuleRef, ...]
-    why: str = ""
-    averaged: bool = False
-
-    @property
-    def decided(self) -> tuple[str, str, str, bool]:
-        return (self.fate, " ".join([rule.path for rule in self.rules]), self.why, self.averaged)
-
-    @property
-    def unchanged(self) -> bool:
-        """Whether the leaf is, as a whole, that of a source."""
-        return self.fate in (Fate.KEPT, Fate.RENAMED) and self.before in ("", describe(self.leaf))
-
-    @property
-    def spec(self) -> str:
-        after = describe(self.leaf)
-        return after if self.before in ("", after) else f"{self.before} → {after}"
-
-    @property
-    def dtypes(self) -> str:
-        """The dtypes alone."""
-        return " → ".join(part.partition("[")[0] for part in self.spec.split(" → "))
-
-    @property
-    def move(self) -> LeafMove:
-        """As part of subtrees, if it can be shown as one: where its shape stays, and it is no surprise."""
-        key = None if self.key is None else tuple(parts_of(self.key))
-        whole = bool(self.sources) and self.fate not in (Fate.DEFAULTED, Fate.ADDED)
-        after = describe(self.leaf).partition("[")[2]
-        like = self.decided if whole and self.before and self.before.partition("[")[2] == after else None
-        return LeafMove(key, tuple([tuple(parts_of(one)) for one in self.sources]), like)
-
-
-def _of_step(step: Step, several: bool) -> _Change:
-    read = lineage(step)
+def _of_step(step: Step, several: bool) -> Row:
+    read, after = lineage(step), describe(step.leaf)
     sources = tuple([named_key(one[0], printed_origin(*one, read), several) for one in step.sources])
-    before = {describe(leaf) for leaf in read.values()}
-    described = before.pop() if len(before) == 1 else ""
-    decided = (step.rule, step.rules, why_of(step), is_mean(step.value))
-    return _Change(step.fate.value, step.leaf.key.printed, sources, step.leaf, described, *decided)
+    described = {describe(leaf) for leaf in read.values()}
+    before = described.pop() if len(described) == 1 else ""
+    is_moved = bool(sources and before) and step.fate not in (Fate.DEFAULTED, Fate.ADDED)
+    return Row(
+        step.fate.value,
+        step.leaf.key.printed,
+        sources,
+        count=1,
+        leaves=1,
+        gathers=len(sources),
+        spec=after if before in ("", after) else f"{before}{ARROW}{after}",
+        nbytes=step.leaf.nbytes,
+        rule=step.rule,
+        why=why_of(step),
+        rules=step.rules,
+        averaged=is_mean(step.value),
+        keeps_shape=is_moved and before.partition("[")[2] == after.partition("[")[2],
+    )
 
 
-def _entry(changes: Sequence[_Change], subtree: Subtree, names: Sequence[str]) -> ShownKey:
+def _entry(leaves: Sequence[Row], subtree: Subtree, names: Sequence[str]) -> ShownKey:
     """Row to fold: a key and its sources, and the rest of its text."""
-    one = changes[subtree.members[0]]
-    looks = tuple([(rest, changes[n].spec) for rest, n in zip(subtree.rests, subtree.members, strict=True)])
-    if one.key is None:
-        return ShownKey(subtree.sources[0], (), (one.decided, looks))
-    like = (one.decided, looks, len(one.sources))
+    one = leaves[subtree.members[0]]
+    looks = tuple([(rest, leaves[n].spec) for rest, n in zip(subtree.rests, subtree.members, strict=True)])
+    like = (one.decided, looks, one.gathers)
+    if one.fate == DROPPED:
+        return ShownKey(subtree.sources[0], (), like)
     return ShownKey(subtree.key or one.key, _under_one_key(subtree.sources, names), like)
 
 
@@ -259,20 +243,6 @@ def _under_one_key(sources: tuple[str, ...], names: Sequence[str]) -> tuple[str,
         every = len(having) == len(names) and TARGET not in having
         texts.append(f"{'*' if every else ','.join(having)}:{key}")
     return tuple(texts)
-
-
-def _row(changes: Sequence[_Change], subtree: Subtree, f: Fold) -> Row:
-    members = [changes[n] for n in subtree.members]
-    one, whole = members[0], len(members) > 1
-    spec = ", ".join(dict.fromkeys(member.dtypes for member in members)) if whole else one.spec
-    end = "/…" if whole else ""
-    sources = tuple([source + end for source in f.sources])
-    gathers = f.gathers if one.key is None else len(one.sources)
-    size = sum(member.leaf.nbytes for member in members) * f.count
-    counted = (f.count, len(members), gathers, spec, size)
-    return Row(
-        one.fate, f.key + end, sources, *counted, one.rule, one.why, rules=one.rules, averaged=one.averaged
-    )
 
 
 def named_key(source: str, key: str, several: bool) -> str:

@@ -1,13 +1,13 @@
 """The diff of a plan in words: what one of its rows says, without columns and colours."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ckpt_surgery.core.summary import Summary, SummaryRow, warning_lines
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, shown
 from ckpt_surgery.planner.plan import Fate, Plan, Transfer
-from ckpt_surgery.planner.plan_json import DROPPED
+from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
-from ckpt_surgery.report.plan import MOST_SOURCES, Row, plan_rows, totals
+from ckpt_surgery.report.plan import ARROW, MOST_SOURCES, Row, leaves_before, plan_rows
 
 ORDER = ("kept", "renamed", "transformed", "added", "defaulted", DROPPED)
 """The order of the diff: possible surprises come last, next to the prompt."""
@@ -18,18 +18,12 @@ LOUD = frozenset({Fate.DEFAULTED.value, DROPPED})
 WAYS = {Transfer.LINK: "linked", Transfer.COPY: "copied", Transfer.COMPUTE: "computed"}
 """Words for the bytes of an output, by its transfer."""
 
-ARROW = " → "
-"""Between what a leaf was and what it is."""
-
 KINDS = {"arrays": "arrays, ", "json": "JSON, ", "other": ""}
 """Content of an item."""
 
 
 def diff_rows(plan: Plan, *, full: bool = False, kept: bool = False, part: bool = False) -> list[SummaryRow]:
-    """The diff in its order, then the items that the result does not get.
-
-    Leaves that are kept are only counted, unless `kept`. `full` and `part`: see `plan_rows`.
-    """
+    """The diff in its order, then dropped items. Kept leaves are counted, unless `kept`; see `plan_rows`."""
     rows = sorted(plan_rows(plan, full=full, part=part), key=lambda row: ORDER.index(row.fate))
     stay = [] if kept else [row for row in rows if row.fate == Fate.KEPT]
     listed = []
@@ -57,8 +51,9 @@ def fate_word(fate: str) -> str:
     return fate.upper() if fate in LOUD else fate
 
 
-def fate_texts(by_fate: Mapping[str, int]) -> list[tuple[str, str]]:
+def fate_texts(plan: Plan) -> list[tuple[str, str]]:
     """Each fate that leaves have, and their number: `1 kept`, `140 renamed`, `1 DROPPED`."""
+    by_fate = counts(plan)
     return [(fate, f"{by_fate[fate]:,} {fate_word(fate)}") for fate in ORDER if by_fate[fate]]
 
 
@@ -112,10 +107,7 @@ def reason_text(row: Row, full: bool) -> str:
 
 
 def cost_texts(plan: Plan, of_copies: str = "") -> Iterator[str]:
-    """`3.00 GiB linked`, `1.00 GiB computed`, …: the parts of what goes out, what is read, and memory.
-
-    `of_copies` is added where bytes are copied.
-    """
+    """`3.00 GiB linked`, … `to read`, memory; `of_copies` is added where bytes are copied."""
     costs = plan.costs
     parts = (
         (costs.bytes_linked, "linked"),
@@ -145,6 +137,5 @@ def plan_summary(plan: Plan) -> Summary:
 
 def totals_text(plan: Plan) -> str:
     """`16 leaves → 7: 1 kept, 140 renamed, 1 DROPPED`."""
-    counted = totals(plan)
-    fates = ", ".join(text for _, text in fate_texts(counted.by_fate)) or "nothing"
-    return f"{number_of(counted.before, 'leaf')}{ARROW}{counted.after:,}: {fates}"
+    fates = ", ".join(text for _, text in fate_texts(plan)) or "nothing"
+    return f"{number_of(leaves_before(plan), 'leaf')}{ARROW}{len(plan.steps):,}: {fates}"

@@ -3,6 +3,7 @@
 import enum
 import functools
 import itertools
+import operator
 import os
 import re
 from collections import Counter, defaultdict
@@ -16,8 +17,6 @@ from ckpt_surgery.report.moves import common_end
 
 MOST_TRIED = 8
 """Number of leaves of B whose values are compared with those of one leaf of A."""
-MOST_PAIRS = 20_000
-"""Number of pairs of one shape up to which all are ranked; of more, those with the same numbers are."""
 MOST_CHUNKS = 10_000
 """Number of chunks up to which the places of a leaf's stored bytes are compared."""
 _NUMBER = re.compile(r"\d+")
@@ -73,27 +72,28 @@ def renamed_leaves(
     order = {leaf.key.text: n for n, leaf in enumerate(only_a)}
     renamed: list[Renamed] = []
     for left, right in alike.values():
-        stored = list(_matched(left, right, same_place, Proof.STORED))
-        done = {leaf.key.text for one in stored for leaf in (one.a, one.b)}
+        found = list(_matched(left, right, same_place, Proof.STORED))
+        done = {leaf.key.text for one in found for leaf in (one.a, one.b)}
         rest_a, rest_b = ([x for x in side if x.key.text not in done] for side in (left, right))
-        if same_values is None:
-            renamed += (*stored, *_by_names(rest_a, rest_b))
+        if same_values is not None:
+            found += _matched(rest_a, rest_b, same_values, Proof.VALUES)
+        elif len(rest_a) == len(rest_b) == 1 and rest_a[0].spec is not None and rest_a[0].spec.size > 1:
+            found.append(Renamed(rest_a[0], rest_b[0], Proof.NAMES))  # few arrays are alike by chance
         else:
-            renamed += (*stored, *_matched(rest_a, rest_b, same_values, Proof.VALUES))
+            found += _matched(rest_a, rest_b, _same_names, Proof.NAMES)
+        renamed += found
     return tuple(sorted(renamed, key=lambda one: order[one.a.key.text]))
 
 
 def _matched(left: Sequence[Leaf], right: Sequence[Leaf], same: Same, proof: Proof) -> Iterator[Renamed]:
-    """Pairs that are the same, each leaf in at most one: of several, those with the most similar names.
-
-    Where two leaves are as similar to a third, and all three are the same, nobody knows which it was.
-    """
+    """Pairs that are the same, the most similar names first; none of a leaf that two others match as well."""
     done: set[str] = set()
     tried: Counter[str] = Counter()
-    ranked = sorted(_pairs(left, right), key=lambda pair: _likeness(*pair), reverse=True)
-    for _, alike in itertools.groupby(ranked, key=lambda pair: _likeness(*pair)):
+    likeness = operator.itemgetter(0)
+    ranked = ((_likeness(*pair), *pair) for pair in _pairs(left, right))
+    for _, alike in itertools.groupby(sorted(ranked, key=likeness, reverse=True), likeness):
         equal: list[tuple[Leaf, Leaf]] = []
-        for one, other in alike:
+        for _, one, other in alike:
             if {one.key.text, other.key.text} & done or tried[one.key.text] >= MOST_TRIED:
                 continue
             tried[one.key.text] += proof is Proof.VALUES
@@ -108,7 +108,7 @@ def _matched(left: Sequence[Leaf], right: Sequence[Leaf], same: Same, proof: Pro
 
 def _pairs(left: Sequence[Leaf], right: Sequence[Leaf]) -> Iterator[tuple[Leaf, Leaf]]:
     """All pairs; where they are very many, those with the same numbers in their names."""
-    if len(left) * len(right) <= MOST_PAIRS:
+    if len(left) * len(right) <= 20_000:
         yield from itertools.product(left, right)
         return
     by_numbers: dict[Hashable, list[Leaf]] = defaultdict(list)
@@ -119,10 +119,7 @@ def _pairs(left: Sequence[Leaf], right: Sequence[Leaf]) -> Iterator[tuple[Leaf, 
 
 
 def _place(leaf: Leaf) -> Hashable | None:
-    """Places and encoding of the stored bytes of an array; None if they are not known.
-
-    Bytes in the index of a checkpoint stand for themselves.
-    """
+    """Places and encoding of an array's stored bytes; None if unknown. Bytes in an index are themselves."""
     stored = leaf.manifest
     if stored is None or not stored.complete or not 0 < len(stored.chunks) <= MOST_CHUNKS:
         return None
@@ -142,28 +139,9 @@ def _identity(file: str) -> Hashable:
     return status.st_dev, status.st_ino
 
 
-def _by_names(left: Sequence[Leaf], right: Sequence[Leaf]) -> Iterator[Renamed]:
-    """Pairs whose names have the same numbers and the same end, where no other leaf does as well."""
-    if len(left) == len(right) == 1 and left[0].spec is not None and left[0].spec.size > 1:
-        yield Renamed(left[0], right[0], Proof.NAMES)  # few arrays have such a shape by chance
-        return
-    by_numbers: dict[Hashable, tuple[list[Leaf], list[Leaf]]] = defaultdict(lambda: ([], []))
-    for side, leaves in enumerate((left, right)):
-        for leaf in leaves:
-            by_numbers[_numbers(leaf)][side].append(leaf)
-    for ours, theirs in by_numbers.values():
-        chosen = [(leaf, _nearest(leaf, theirs)) for leaf in ours]
-        taken = Counter(other.key.text for _, other in chosen if other is not None)
-        for leaf, other in chosen:
-            if other is not None and taken[other.key.text] == 1:
-                yield Renamed(leaf, other, Proof.NAMES)
-
-
-def _nearest(leaf: Leaf, others: Sequence[Leaf]) -> Leaf | None:
-    """The one with the longest common end of names; None where two are as near, or none is near."""
-    ends = [_common_end(leaf, other) for other in others]
-    longest = max(ends, default=0)
-    return others[ends.index(longest)] if longest and ends.count(longest) == 1 else None
+def _same_names(leaf: Leaf, other: Leaf) -> bool:
+    """Whether two names have the same numbers and the same end."""
+    return _numbers(leaf) == _numbers(other) and _common_end(leaf, other) > 0
 
 
 def _likeness(leaf: Leaf, other: Leaf) -> tuple[bool, int, int]:

@@ -4,9 +4,9 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ckpt_surgery.core.documents import Document
-from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.keys import ESCAPED, SEPARATOR, natural_order, parts_of
 from ckpt_surgery.core.leaves import Leaf
@@ -20,8 +20,8 @@ CUT = "…"
 
 
 @dataclass(frozen=True)
-class Total:
-    """The size of several leaves together, those without an array included."""
+class DtypeTotal(Document):
+    """Totals of the leaves of one type, or of a subtree."""
 
     leaves: int = 0
     """Number of leaves."""
@@ -30,16 +30,12 @@ class Total:
     bytes: int = 0
     """Their size."""
 
-    def __add__(self, other: "Total") -> "Total":
-        return Total(self.leaves + other.leaves, self.elements + other.elements, self.bytes + other.bytes)
+    def __add__(self, other: "DtypeTotal") -> "DtypeTotal":
+        sums = self.leaves + other.leaves, self.elements + other.elements, self.bytes + other.bytes
+        return DtypeTotal(*sums)
 
-    def __mul__(self, count: int) -> "Total":
-        return Total(self.leaves * count, self.elements * count, self.bytes * count)
-
-
-@dataclass(frozen=True)
-class DtypeTotal(Total, Document):
-    """Totals of the leaves of one type, or of a subtree."""
+    def __mul__(self, count: int) -> "DtypeTotal":
+        return DtypeTotal(self.leaves * count, self.elements * count, self.bytes * count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +54,7 @@ class TreeLine:
     """Pattern, printable; in a tree, its last components alone."""
     leaf: Leaf | None
     """One of the leaves, which look alike; None for subtrees."""
-    total: Total
+    total: DtypeTotal
     count: int = 1
     """Number of keys, or of subtrees, that the pattern stands for."""
     value: str = ""
@@ -67,24 +63,23 @@ class TreeLine:
     """Number of lines above that this one is inside of."""
 
 
-def total_of(leaves: Iterable[Leaf]) -> Total:
+def total_of(leaves: Iterable[Leaf]) -> DtypeTotal:
     """The size of these leaves together."""
     listed = list(leaves)
     sizes = [leaf.spec.size for leaf in listed if leaf.spec is not None]
-    return Total(len(listed), sum(sizes), sum([leaf.nbytes for leaf in listed]))
+    return DtypeTotal(len(listed), sum(sizes), sum([leaf.nbytes for leaf in listed]))
 
 
 def dtype_totals(leaves: Iterable[Leaf]) -> dict[str, DtypeTotal]:
     """The leaves with arrays by the name of their dtype, the largest size first."""
-    by_dtype: dict[DType, list[Leaf]] = defaultdict(list)
+    by_dtype: dict[Any, list[Leaf]] = defaultdict(list)
     for leaf in leaves:
         if leaf.spec is not None:
             by_dtype[leaf.spec.dtype].append(leaf)
-    totals: dict[str, Total] = defaultdict(Total)
+    totals: dict[str, DtypeTotal] = defaultdict(DtypeTotal)
     for dtype, alike in by_dtype.items():  # those of both byte orders have one name
         totals[dtype.name] += total_of(alike)
-    largest_first = sorted(totals.items(), key=lambda item: -item[1].bytes)
-    return {name: DtypeTotal(**vars(total)) for name, total in largest_first}
+    return dict(sorted(totals.items(), key=lambda item: -item[1].bytes))
 
 
 def parameters(leaves: Iterable[Leaf]) -> int:
@@ -98,7 +93,7 @@ def parameters(leaves: Iterable[Leaf]) -> int:
 
 def subtrees(leaves: Iterable[Leaf], depth: int | None = None) -> tuple[SubtreeTotal, ...]:
     """The total of every subtree whose key has `depth` components at most; None: any number."""
-    by_key: dict[str, Total] = defaultdict(Total)
+    by_key: dict[str, DtypeTotal] = defaultdict(DtypeTotal)
     for leaf in leaves:
         total, prefix = total_of([leaf]), ""
         for i, name in enumerate(leaf.key.names[:-1][:depth]):
@@ -108,7 +103,7 @@ def subtrees(leaves: Iterable[Leaf], depth: int | None = None) -> tuple[SubtreeT
     return tuple(SubtreeTotal(**vars(total), key=key) for key, total in by_key.items())
 
 
-def total_text(total: Total) -> str:
+def total_text(total: DtypeTotal) -> str:
     """`26 leaves, 267M elements`; leaves alone where they have no elements."""
     leaves = number_of(total.leaves, "leaf")
     if not total.elements:
@@ -137,9 +132,6 @@ def size_texts(leaves: Sequence[Leaf], others: int = 0) -> list[str]:
     return parts
 
 
-# --- lines ---------------------------------------------------------------------------------------------
-
-
 def listing(
     leaves: Sequence[Leaf], texts: Mapping[str, str], *, full: bool = False, depth: int | None = None
 ) -> list[TreeLine]:
@@ -150,22 +142,22 @@ def listing(
     Leaves with more components than `depth` are in the line of their subtree. Subtrees share a line where
     their keys differ in indices only and their totals are equal.
     """
-    parts: dict[str, Leaf | Total] = {}
+    parts: dict[str, Leaf | DtypeTotal] = {}
     for leaf in leaves:
         key = leaf.key.printed
         if depth is None or len(names := parts_of(key)) <= depth:
             parts[key] = leaf
             continue
         key = SEPARATOR.join((*names[:depth], CUT))
-        before = parts.get(key, Total())
-        assert isinstance(before, Total)
+        before = parts.get(key, DtypeTotal())
+        assert isinstance(before, DtypeTotal)
         parts[key] = before + total_of([leaf])
     listed = list(parts.items())
     lines = []
-    entries = (ShownKey(key, (), p if isinstance(p, Total) else look(p, texts)) for key, p in listed)
+    entries = (ShownKey(key, (), p if isinstance(p, DtypeTotal) else look(p, texts)) for key, p in listed)
     for line in folded(entries, full):
         _, what = listed[line.first]
-        if isinstance(what, Total):
+        if isinstance(what, DtypeTotal):
             lines.append(TreeLine(line.key, None, what * line.count, line.count))
         else:
             total, value = total_of([what]) * line.count, texts.get(what.key.text, "")
@@ -188,15 +180,12 @@ class _Node:
     """A node of the tree of folded keys."""
 
     line: TreeLine | None = None
-    total: Total = field(default_factory=Total)
+    total: DtypeTotal = field(default_factory=DtypeTotal)
     children: dict[str, "_Node"] = field(default_factory=dict)
 
 
 def tree(lines: Iterable[TreeLine], *, sort_by_size: bool = False) -> list[TreeLine]:
-    """The same lines as a tree in order, with a line for each of its nodes.
-
-    A node with one child and no leaf of its own shares the line of its child.
-    """
+    """The same lines as a tree in order. A node with one child and no leaf shares the line of its child."""
     root = _Node()
     for line in lines:
         node = root
@@ -226,10 +215,6 @@ def _children(node: _Node, level: int, sort_by_size: bool) -> list[tuple[int, st
     return children[::-1]
 
 
-MOST_TREE_LINES = 60
-"""Lines of a tree; of a larger one only the upper levels are shown."""
-
-
 def listing_summary(
     about: str,
     leaves: Sequence[Leaf],
@@ -238,11 +223,7 @@ def listing_summary(
     warnings: Sequence[str] = (),
     inside: int = 0,
 ) -> Summary:
-    """A checkpoint by its leaves. `texts`: values that are known, by key text; see `shared_texts`.
-
-    `others`: number of leaves that are not among these. `inside`: number of components that all keys begin
-    with, and that are left out.
-    """
+    """A checkpoint by its leaves and `texts` of values. `others`: not listed; `inside`: parts left out."""
     lines = listing(leaves, texts)
     if inside:
         lines = [replace(one, key=SEPARATOR.join(parts_of(one.key)[inside:])) for one in lines]
@@ -253,10 +234,10 @@ def listing_summary(
 
 
 def _upper_levels(lines: Sequence[TreeLine]) -> list[SummaryRow]:
-    """A tree with as many of its levels as fit."""
+    """A tree with as many of its levels as fit into 60 lines."""
     counts = Counter(line.level for line in lines)
     sizes = itertools.accumulate(counts[level] for level in sorted(counts))
-    deepest = max(0, sum(size <= MOST_TREE_LINES for size in sizes) - 1)
+    deepest = max(0, sum(size <= 60 for size in sizes) - 1)
     rows = []
     for line in lines:
         is_cut = line.level == deepest and line.leaf is None

@@ -166,9 +166,7 @@ class VerifyDocument(Versioned):
     """With `--sample`: the part that was compared."""
 
 
-def verified_document(verified: Verified) -> VerifyDocument:
+def verified_document(found: Verified) -> VerifyDocument:
     """The JSON document of `verify`, with the first MOST_FLAWS flaws."""
-    flaws, sample = verified.flaws[:MOST_FLAWS], verified.sample or UNSET
-    return VerifyDocument.from_attributes(
-        verified, flaw_count=len(verified.flaws), flaws=flaws, sample=sample
-    )
+    flaws, sample = found.flaws[:MOST_FLAWS], found.sample or UNSET
+    return VerifyDocument.from_attributes(found, flaw_count=len(found.flaws), flaws=flaws, sample=sample)

@@ -1,5 +1,6 @@
 """Functions of arrays, called with arrays and traced, and what the recipe language makes of the traces."""
 
+import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -58,6 +59,11 @@ def traced(function: Callable[..., Any], *arrays: np.ndarray) -> tuple[Any, Arra
     return result, recorder
 
 
+def expression_of(value: Any) -> str:
+    """The text of a stand-in's expression."""
+    return ast.unparse(value._node)
+
+
 def named(arrays: tuple[np.ndarray, ...]) -> Mapping[str, np.ndarray]:
     return dict(zip("abcdefgh", arrays, strict=False))
 
@@ -69,7 +75,7 @@ def computed(value: StandIn, recorder: ArrayRecorder, arrays: Mapping[str, np.nd
         functions[name] = lambda constant=constant: constant
         functions[f"infer_{name}"] = lambda constant=constant: (constant.shape, constant.dtype)
     scope = Scope({"source": Samples(arrays), "hooks": HookFunctions(functions)})
-    found = parse(value.expression).evaluate(scope)
+    found = parse(expression_of(value)).evaluate(scope)
     node = found.rounded_to_declared()
     whole = Region.whole(node.spec.shape)
     return np.asarray(evaluate(node, whole, lambda s, leaf, r: arrays[leaf.key.text][r.slices]))
@@ -84,10 +90,10 @@ def check(function: Callable[..., Any], *arrays: np.ndarray, units: int = 0) -> 
     assert len(ours) == len(theirs)
     for value, array in zip(ours, theirs, strict=True):
         assert isinstance(value, StandIn), value
-        assert value.shape == np.shape(array), value.expression
-        assert value.dtype == array.dtype, value.expression
+        assert value.shape == np.shape(array), expression_of(value)
+        assert value.dtype == array.dtype, expression_of(value)
         assert value.library == ("jax" if isinstance(array, jax.Array) else "numpy"), repr(value)
-        compare(computed(value, recorder, named(arrays)), np.asarray(array), value.expression, units)
+        compare(computed(value, recorder, named(arrays)), np.asarray(array), expression_of(value), units)
 
 
 def compare(found: np.ndarray, wanted: np.ndarray, expression: str, units: int = 0) -> None:

@@ -22,15 +22,14 @@ from ckpt_surgery.api import applying
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
 from ckpt_surgery.migration import orbax_transforms
-from ckpt_surgery.migration.numpy_calls import NumpyRecorder
+from ckpt_surgery.migration.numpy_calls import FUNCTIONS
 from ckpt_surgery.migration.orbax_transforms import (
-    BOTH,
     TransformHook,
     inferred,
     trace,
 )
 from ckpt_surgery.migration.recipes import AddedHooks, MigratedRecipe
-from ckpt_surgery.migration.standins import Branch, RequestedKey, Untraceable
+from ckpt_surgery.migration.standins import Branch, Recorder, RequestedKey, Untraceable
 from tests.migration.test_transforming import OLD, transforms_of, trees
 from tests.oracle.test_guide import GUIDE, Example
 from tests.oracle.test_transform_utils import CASES, REFUSED, Case
@@ -38,6 +37,8 @@ from tests.oracle.trees import Tree, assert_identical, restore, save, through_or
 from tests.support.effort import examples
 from tests.support.trees import nested
 
+BOTH = {"fill": ".*", "when": "has(source[key]) and kind(source[key]) != 'empty'", "optional": True}
+"""Last rule: a `...` in the new tree gets the original's leaf at the same key, as in Orbax."""
 MATRIX = np.arange(24, dtype=np.float32).reshape(4, 6) / 4 - 1
 """Multiples of 1/4: their sums are exact, in any order."""
 OFFSETS = np.arange(6, dtype=np.float32)
@@ -610,7 +611,7 @@ ADD = np.add
 
 
 def traced(function: Callable[[Any, Any], Any]) -> str:
-    recorder = NumpyRecorder()
+    recorder = Recorder(FUNCTIONS)
     return trace(function, [RequestedKey(recorder), Branch((), recorder)], recorder)
 
 

@@ -8,7 +8,8 @@ import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.migration.originals import Original, original_of_leaves, original_of_tree
+from ckpt_surgery.live.tree import live_tree
+from ckpt_surgery.migration.originals import Original, original_of_leaves, original_of_live
 
 TREE: Any = {
     "a": [np.float32([1, 2]), {"b": 3}],
@@ -27,7 +28,7 @@ def listed(directory: Path) -> Original:
 
 @pytest.mark.parametrize("known", ["tree", "listing"])
 def test_the_tree_with_other_values(tmp_path: Path, known: str) -> None:
-    original = original_of_tree(TREE) if known == "tree" else listed(tmp_path)
+    original = original_of_live(live_tree(TREE)) if known == "tree" else listed(tmp_path)
     assert list(original.numeric) == ["a/0", "a/1/b", "f"]
     assert original.rebuilt({"a/0": 1, "a/1/b": 2, "f": 3}) == {**TREE, "a": [1, {"b": 2}], "f": 3}
     assert [original.number_at(text) for text in original.numeric] == [False, True, True]

@@ -22,6 +22,7 @@ from tests.migration.stand_ins import (
     check,
     computed,
     dtype_called,
+    expression_of,
     named,
     sample,
     traced,
@@ -239,7 +240,7 @@ def test_arrays_of_numpy_are_averaged_in_their_order() -> None:
     check(lambda *a: np.mean(np.stack([*a, *a]), axis=0), *arrays)
     check(lambda *a: np.stack(a).sum(axis=0), *arrays)
     check(lambda *a: sum(a) / len(a), *arrays)
-    expression = traced(lambda a, b: np.mean([a, b], axis=0), *arrays[:2])[0].expression
+    expression = expression_of(traced(lambda a, b: np.mean([a, b], axis=0), *arrays[:2])[0])
     assert expression == "mean([source['a'], source['b']])"
 
 

@@ -13,7 +13,8 @@ from ckpt_surgery.functions.reductions import ListReduction
 from ckpt_surgery.language.loading import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step
-from ckpt_surgery.report.plan import Totals, has_changes, plan_rows, totals
+from ckpt_surgery.planner.plan_json import counts
+from ckpt_surgery.report.plan import has_changes, leaves_before, plan_rows
 from tests.support.documents import plan_json
 from tests.support.leaves import array_leaf, leaf
 
@@ -88,7 +89,8 @@ def test_totals_count_the_sources_without_the_target():
     steps = [step("a", Fate.KEPT), step("b", Fate.ADDED), step("c", Fate.ADDED)]
     gone = [Dropped("base", array_leaf("x"), None, "drop")]
     by_fate = {"kept": 1, "renamed": 0, "transformed": 0, "defaulted": 0, "added": 2, "dropped": 1}
-    assert totals(a_plan(steps, gone, ("base", "lora", "target"))) == Totals(14, 3, by_fate)
+    plan = a_plan(steps, gone, ("base", "lora", "target"))
+    assert (leaves_before(plan), counts(plan)) == (14, by_fate)
 
 
 def test_params_of_the_document():

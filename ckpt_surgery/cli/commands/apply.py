@@ -6,15 +6,9 @@ from typing import Annotated, Unpack
 import click
 
 from ckpt_surgery.cli.parameters.command import command, is_from_variable
-from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
+from ckpt_surgery.cli.parameters.completion import complete_recipe
 from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, PlanOutput, Rules, RunParameters
-from ckpt_surgery.cli.parameters.paths import (
-    check_documents,
-    check_kept,
-    given_recipe,
-    source_names,
-    split_paths,
-)
+from ckpt_surgery.cli.parameters.paths import check_documents, given_recipe, source_names, split_paths
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError
@@ -34,7 +28,7 @@ def apply(
     ctx: click.Context,
     terminal: Terminal,
     recipe: Annotated[str, Argument("RECIPE", complete=complete_recipe)],
-    paths: Annotated[tuple[str, ...], Argument("SRC... DST", complete=complete_path, more={"nargs": -1})],
+    paths: Annotated[tuple[str, ...], Argument("SRC... DST", more={"nargs": -1})],
     rules: Rules,
     output: PlanOutput,
     dry_run: DryRun,
@@ -66,8 +60,8 @@ def apply(
         raise UsageError(f"{recipe} is a plan already", hint="Leave out --dry-run to carry it out.")
     else:
         sources, dst = paths[:-1], paths[-1] if paths else None  # a plan may know its destination
-    check_documents([output.json_to, output.report_to], loaded or recipe, sources, dst, options)
-    check_kept(run.overwrite, output.report_to)
+    named = (loaded or recipe, sources, dst, options)
+    check_documents([output.json_to], *named, page=output.report_to, overwrite=run.overwrite)
     if shard is not None:
         given = {
             "--dry-run": dry_run,
@@ -85,9 +79,8 @@ def apply(
     report = Report(terminal, output, loaded)
     if dry_run:
         return report.planned(applying.plan(loaded, *sources, dst=dst, overwrite=run.overwrite, **options))
-    return report.carried_out(
-        partial(applying.apply, loaded or recipe, *sources, dst=dst, **vars(run), **options)
-    )
+    carry_out = partial(applying.apply, loaded or recipe, *sources, dst=dst, **vars(run), **options)
+    return report.carried_out(carry_out)
 
 
 def _shard(

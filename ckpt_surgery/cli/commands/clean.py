@@ -5,22 +5,18 @@ import shlex
 from typing import Annotated
 
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.options import Argument, JsonTo
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.text import shown
 
-EXAMPLES = {
-    "clean new": "What dead runs left beside the checkpoint `new`.",
-    "clean new --yes": "Remove it.",
-}
+EXAMPLES = {"clean new": "What dead runs left beside the checkpoint `new`.", "clean new --yes": "Remove it."}
 STYLES = {"dead": "bold", "live": "cyan", "kept": "dim", "removed": "green"}
 
 
 @command("clean", EXAMPLES, "List, or remove, what dead runs left behind.")
 def clean(
     terminal: Terminal,
-    path: Annotated[str, Argument("PATH", complete=complete_path)],
+    path: Annotated[str, Argument("PATH")],
     yes: Annotated[bool, "Remove what dead runs left."],
     json_to: JsonTo,
 ) -> int:

@@ -4,7 +4,6 @@ from functools import partial
 from typing import Annotated
 
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.options import Argument, CopyConfig, Full, JsonTo, PlanOutput, Verify
 from ckpt_surgery.cli.parameters.paths import check_document_beside
 from ckpt_surgery.cli.render.reports import Report
@@ -21,7 +20,7 @@ EXAMPLES = {
 @command("commit", EXAMPLES, "Publish what `apply --shard` runs have written.")
 def commit(
     terminal: Terminal,
-    dst: Annotated[str, Argument("DST", complete=complete_path)],
+    dst: Annotated[str, Argument("DST")],
     verify: Verify,
     copy_config: CopyConfig,
     allow_hooks: Annotated[bool, "Load the hooks of the plan's recipe: Python code."],

@@ -10,9 +10,6 @@ from click.shell_completion import BashComplete, split_arg_string
 from ckpt_surgery.cli.parameters.command import COMPLETE, PROGRAM, command
 from ckpt_surgery.cli.parameters.options import Argument
 
-_WORDS = 'COMP_WORDS="${COMP_WORDS[*]}"'
-_LINE = 'COMP_WORDS="${COMP_LINE:0:COMP_POINT}"'
-
 
 class LineComplete(BashComplete):
     """Like click's class, with the words of the line up to the cursor.
@@ -21,7 +18,7 @@ class LineComplete(BashComplete):
     script hands over the line in their place.
     """
 
-    source_template = BashComplete.source_template.replace(_WORDS, _LINE)
+    source_template = BashComplete.source_template.replace("COMP_WORDS[*]", "COMP_LINE:0:COMP_POINT")
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """The words before the one that is being written, without the program's name, and that one."""
@@ -30,7 +27,7 @@ class LineComplete(BashComplete):
         return (words, "") if not words or line[-1].isspace() else (words[:-1], words[-1])
 
 
-SHELLS = ("bash", "zsh", "fish")
+SHELLS = click.Choice(["bash", "zsh", "fish"])
 EXAMPLES = {
     "completion bash": "The script, on standard output.",
     "completion zsh > ckpt-surgery.zsh": "Into a file, for ~/.zshrc to read.",
@@ -39,8 +36,7 @@ EXAMPLES = {
 
 @command("completion", EXAMPLES, "Print a shell's completion script.")
 def completion(
-    ctx: click.Context,
-    shell: Annotated[str, Argument("bash|zsh|fish", more={"type": click.Choice(SHELLS)})],
+    ctx: click.Context, shell: Annotated[str, Argument("bash|zsh|fish", complete=None, more={"type": SHELLS})]
 ) -> int:
     """Print the script by which bash, zsh or fish completes commands, options, values and recipes.
 

@@ -4,9 +4,9 @@ from functools import partial
 from typing import Annotated, Any, Unpack
 
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_layout, complete_path
+from ckpt_surgery.cli.parameters.completion import complete_layout
 from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, PlanOutput, RunParameters
-from ckpt_surgery.cli.parameters.paths import check_documents, check_kept
+from ckpt_surgery.cli.parameters.paths import check_documents
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.errors import UsageError
@@ -23,8 +23,8 @@ EXAMPLES = {
 @command("convert", EXAMPLES, "Write SRC in another format.")
 def convert(
     terminal: Terminal,
-    src: Annotated[str, Argument("SRC", complete=complete_path)],
-    dst: Annotated[str, Argument("DST", complete=complete_path)],
+    src: Annotated[str, Argument("SRC")],
+    dst: Annotated[str, Argument("DST")],
     to: Annotated[
         str | None,
         "Also to another layout, by the packaged recipe for the model that SRC's config.json names: maxtext, "
@@ -66,17 +66,13 @@ def convert(
         terminal.show([f"{choice.purpose}: {choice.recipe}{params}{rest}"])
         recipe = read_recipe(choice.recipe, choice.set)
     elif set:
-        raise UsageError(
-            "--set is for the params of a recipe, and nothing says which recipe",
-            hint="Name a layout with --to, or use `apply RECIPE SRC DST`.",
-        )
-    check_documents([output.json_to, output.report_to], recipe, (src,), dst, options)
-    check_kept(run.overwrite, output.report_to)
+        hint = "Name a layout with --to, or use `apply RECIPE SRC DST`."
+        raise UsageError("--set is for the params of a recipe, and nothing says which recipe", hint=hint)
+    named = (recipe, (src,), dst, options)
+    check_documents([output.json_to], *named, page=output.report_to, overwrite=run.overwrite)
     report = Report(terminal, output, recipe)
     if dry_run:
-        return report.planned(
-            applying.plan(recipe, src, dst=dst, overwrite=run.overwrite, config=config, **options)
-        )
-    return report.carried_out(
-        partial(applying.apply, recipe, src, dst=dst, config=config, **vars(run), **options)
-    )
+        plan = applying.plan(recipe, src, dst=dst, overwrite=run.overwrite, config=config, **options)
+        return report.planned(plan)
+    carry_out = partial(applying.apply, recipe, src, dst=dst, config=config, **vars(run), **options)
+    return report.carried_out(carry_out)

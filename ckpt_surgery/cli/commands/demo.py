@@ -4,8 +4,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
-
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.options import Argument
 from ckpt_surgery.cli.terminal.console import Terminal
@@ -15,10 +13,7 @@ from ckpt_surgery.core.text import shown
 if TYPE_CHECKING:
     import numpy as np
 
-EXAMPLES = {
-    "demo": "Into the new directory demo/.",
-    "demo DIRECTORY": "Into another one.",
-}
+EXAMPLES = {"demo": "Into the new directory demo/.", "demo DIRECTORY": "Into another one."}
 LAYERS = 3
 RECIPE = r"""# The new model scans over its layers, needs bfloat16, and has no moving average.
 version: 1
@@ -36,8 +31,7 @@ rules:
 
 @command("demo", EXAMPLES, "Write a small checkpoint and a recipe to try.")
 def demo(
-    terminal: Terminal,
-    directory: Annotated[str, Argument("[DIRECTORY]", more={"default": "demo", "type": click.Path()})],
+    terminal: Terminal, directory: Annotated[str, Argument("[DIRECTORY]", more={"default": "demo"})]
 ) -> int:
     """Write a small checkpoint, `old`, and a recipe for it, `recipe.yaml`, into a new DIRECTORY.
 

@@ -4,13 +4,11 @@ import os
 from typing import Annotated, Unpack
 
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.options import Argument, Full, JsonTo
 from ckpt_surgery.cli.parameters.paths import check_document_beside
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.inputs.options import DiffOptions
 
-DIFFERENT = 3
 EXAMPLES = {
     "diff old new --match 'params/.*' --exit-code": "Some keys; exit with 3 if they differ in structure.",
     "diff old new --values --rtol 1e-5 --atol 1e-8": "The values too, within tolerances.",
@@ -20,8 +18,8 @@ EXAMPLES = {
 @command("diff", EXAMPLES, "Compare two checkpoints.")
 def diff(
     terminal: Terminal,
-    a: Annotated[str, Argument("A", complete=complete_path)],
-    b: Annotated[str, Argument("B", complete=complete_path)],
+    a: Annotated[str, Argument("A")],
+    b: Annotated[str, Argument("B")],
     exit_code: Annotated[bool, "Exit with 3 unless both are known to be the same."],
     full: Full,
     json_to: JsonTo,
@@ -45,4 +43,4 @@ def diff(
     terminal.show(difference_lines(difference, full=full, width=terminal.text.width))
     terminal.warn_of(difference.warnings)
     terminal.write(diff_document, difference)
-    return DIFFERENT if exit_code and difference.different else 0
+    return 3 if exit_code and difference.different else 0

@@ -8,7 +8,6 @@ EXAMPLES = {
     "env": "Versions, variables, cores and memory.",
     "env --json env.json": "The same, as JSON in a file.",
 }
-ABSENT = "not installed"
 
 
 @command("env", EXAMPLES, "Print versions and settings, for a report of a bug.")
@@ -31,7 +30,7 @@ def env(terminal: Terminal, json_to: JsonTo) -> int:
         "platform": machine.platform,
         "cores": f"{machine.usable_cores} of {machine.cores}",
         "memory": f"{bytes_text(machine.memory)}, {bytes_text(machine.available_memory)} available",
-        **{name: version or ABSENT for name, version in machine.packages.items()},
+        **{name: version or "not installed" for name, version in machine.packages.items()},
         **machine.variables,
     }
     terminal.show(f"{name:<{width}}  {shown(value)}" for name, value in rows.items())

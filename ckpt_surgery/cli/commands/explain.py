@@ -67,10 +67,7 @@ def _explain_code(text: str, terminal: Terminal) -> int:
     from ckpt_surgery.report.problems import problem_sections
 
     if text.upper() not in set(Code):
-        hint = (
-            f"Codes go from {min(Code)} to {max(Code)}; each problem that is reported has one. "
-            "For a key, write `explain RECIPE SRC... KEY`."
-        )
+        hint = f"Codes go from {min(Code)} to {max(Code)}. For a key, write `explain RECIPE SRC... KEY`."
         raise UsageError(f"not a code of a problem: `{shown(text)}`", hint=hint)
     section = problem_sections()[Code(text.upper())]
     terminal.show([((section.code, "bold"), f"  {section.title}")])

@@ -7,24 +7,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
+from ckpt_surgery.cli.parameters.completion import complete_recipe
 from ckpt_surgery.cli.parameters.options import RULE, Argument, DraftTo, Form, JsonTo
 from ckpt_surgery.cli.parameters.paths import check_json_name
 from ckpt_surgery.cli.terminal.console import STDOUT, Line, Terminal
 from ckpt_surgery.core.text import number_of, shown
-from ckpt_surgery.inputs.options import (
-    Compared,
-    HintRecipe,
-    HintRules,
-    ReadOptions,
-    ReplaceOut,
-    SourceOptions,
-)
+from ckpt_surgery.inputs import options as of_library
+from ckpt_surgery.inputs.options import ReadOptions
 
 if TYPE_CHECKING:
     from ckpt_surgery.api.inferring import Inferred
 
-UNDECIDED = 3
 VALUES = {
     "shared": "the target's values are in the source",
     "partly": "a smaller part of the target's values is in the source",
@@ -45,13 +38,13 @@ EXAMPLES = {
 @command("infer", EXAMPLES, "Draft a recipe from two checkpoints.")
 def infer(
     terminal: Terminal,
-    src: Annotated[str, Argument("SRC", complete=complete_path)],
-    target: Annotated[str, Argument("TARGET", complete=complete_path)],
-    recipe: Annotated[HintRecipe, Form("RECIPE", complete=complete_recipe)],
-    rules: Annotated[HintRules, RULE],
+    src: Annotated[str, Argument("SRC")],
+    target: Annotated[str, Argument("TARGET")],
+    recipe: Annotated[of_library.HintRecipe, Form("RECIPE", complete=complete_recipe)],
+    rules: Annotated[of_library.HintRules, RULE],
     out: DraftTo,
-    overwrite: ReplaceOut,
-    values: Compared,
+    overwrite: of_library.ReplaceOut,
+    values: of_library.Compared,
     json_to: JsonTo,
     **options: Unpack[ReadOptions],
 ) -> int:
@@ -63,7 +56,7 @@ def infer(
     """
     from ckpt_surgery.api import inferring
 
-    which: SourceOptions = {"step": options.get("step"), "item": options.get("item")}
+    which: of_library.SourceOptions = {"step": options.get("step"), "item": options.get("item")}
     which["src_format"] = options.get("src_format")
     inferring.check_written([None if json_to == STDOUT else json_to, out], src, target, recipe, **which)
     check_json_name(json_to)
@@ -75,7 +68,7 @@ def infer(
         sys.stdout.write(inferred.recipe)
     terminal.warn_of(inferred.warnings)
     terminal.wrapped(_lines(inferred, out))
-    return 0 if inferred.decided else UNDECIDED
+    return 0 if inferred.decided else 3
 
 
 def _lines(inferred: "Inferred", out: str | None) -> "Iterator[Line]":
@@ -102,10 +95,9 @@ def _lines(inferred: "Inferred", out: str | None) -> "Iterator[Line]":
         open_ones.append(f"and {more:,} more; the recipe lists all")
     yield from ((("not decided: ", "bold red"), one) for one in open_ones)
     yield from ((("problem: ", "bold red"), shown(problem)) for problem in inferred.problems)
-    compared = (
-        f"every element of {number_of(inferred.compared, 'leaf')}" if inferred.compared else "no values"
-    )
-    word = ("decided", "bold green") if inferred.decided else ("not decided", "bold red")
-    how = f"planned · {compared} compared" if inferred.decided else "the recipe does not run as it is"
+    what = f"every element of {number_of(inferred.compared, 'leaf')}" if inferred.compared else "no values"
+    word, how = ("not decided", "bold red"), "the recipe does not run as it is"
+    if inferred.decided:
+        word, how = ("decided", "bold green"), f"planned · {what} compared"
     where = "" if out is None else f" · {shown(out)}"
     yield (word, f"  {number_of(len(inferred.draft.rules), 'rule')} · {how}{where}")

@@ -3,7 +3,6 @@
 from typing import Annotated, Unpack
 
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.options import SOURCE_FORMAT, Argument, Full, JsonTo
 from ckpt_surgery.cli.parameters.paths import check_document_beside, refuse_several
 from ckpt_surgery.cli.terminal.console import Terminal
@@ -21,7 +20,7 @@ EXAMPLES = {
 @command("inspect", EXAMPLES, "Show what is in a checkpoint.")
 def inspect(
     terminal: Terminal,
-    path: Annotated[str, Argument("PATH", complete=complete_path)],
+    path: Annotated[str, Argument("PATH")],
     format: Annotated[ReadFormat, SOURCE_FORMAT],
     flat: Annotated[bool, "Whole keys instead of a tree."],
     keys: Annotated[bool, "Only the keys, one a line, for other programs."],

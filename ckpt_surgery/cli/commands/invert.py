@@ -6,7 +6,7 @@ from typing import Annotated, Unpack
 import click
 
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
+from ckpt_surgery.cli.parameters.completion import complete_recipe
 from ckpt_surgery.cli.parameters.options import Argument, DraftTo, Form, JsonTo, Rules
 from ckpt_surgery.cli.parameters.paths import check_documents, given_recipe
 from ckpt_surgery.cli.terminal.console import STDOUT, Line, Terminal
@@ -25,7 +25,7 @@ EXAMPLES = {
 def invert(
     terminal: Terminal,
     recipe: Annotated[str, Argument("RECIPE", complete=complete_recipe)],
-    sources: Annotated[tuple[str, ...], Argument("SRC...", complete=complete_path, more={"nargs": -1})],
+    sources: Annotated[tuple[str, ...], Argument("SRC...", more={"nargs": -1})],
     rules: Rules,
     out: DraftTo,
     overwrite: ReplaceOut,

@@ -16,8 +16,6 @@ from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.text import number_of, shown
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from ckpt_surgery.api.linting import CheckedRecipe
 
 EXAMPLES = {
@@ -78,13 +76,13 @@ def _show(checked: Sequence["CheckedRecipe"], terminal: console.Terminal) -> Non
     for recipe in checked:
         warnings = [replace(w, message=f"Warning: {w.message}", code=None) for w in recipe.warnings]
         if warnings:
-            terminal.warn(_styled(warnings, terminal))
+            terminal.warn(console.styled_lines(_lines(warnings), terminal.text))
         elif not recipe.problems:
             terminal.show([(f"{shown(recipe.path)}: ", ("no problems", "green"))])
         elif _is_unreadable(recipe):
             console.print_errors(console.problem_texts(recipe.problems), terminal.settings)
         else:
-            terminal.show(_styled(recipe.problems, terminal))
+            terminal.show(console.styled_lines(_lines(recipe.problems), terminal.text))
     if problems := sum(len(recipe.problems) for recipe in checked if not _is_unreadable(recipe)):
         terminal.show([((number_of(problems, "problem"), "bold red"),)])
     if count := sum(len(recipe.warnings) for recipe in checked):
@@ -95,8 +93,5 @@ def _is_unreadable(recipe: "CheckedRecipe") -> bool:
     return bool(recipe.problems) and all(problem.place is None for problem in recipe.problems)
 
 
-def _styled(problems: Iterable[Problem], terminal: console.Terminal) -> list["Text"]:
-    """The lines of problems."""
-    lines = [line for problem in problems for line in f"{console.problem_text(problem)}\n".split("\n")]
-    lines = console.cut_lines(lines, terminal.text.width) if terminal.text.is_terminal else lines
-    return [console.styled_line(line) for line in lines]
+def _lines(problems: Iterable[Problem]) -> list[str]:
+    return [line for problem in problems for line in f"{console.problem_text(problem)}\n".split("\n")]

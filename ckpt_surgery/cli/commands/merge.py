@@ -6,7 +6,7 @@ from typing import Annotated, Unpack
 from ckpt_surgery.cli.parameters.command import command
 from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.options import Argument, DryRun, Form, PlanOutput, RunParameters, file_path
-from ckpt_surgery.cli.parameters.paths import check_documents, check_kept
+from ckpt_surgery.cli.parameters.paths import check_documents
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.inputs.options import ConvertOptions, Seed
@@ -22,8 +22,8 @@ EXAMPLES = {
 @command("merge", EXAMPLES, "Merge models by a configuration of mergekit.")
 def merge(
     terminal: Terminal,
-    config: Annotated[str, Argument("CONFIG", complete=complete_path)],
-    dst: Annotated[str, Argument("DST", complete=complete_path)],
+    config: Annotated[str, Argument("CONFIG")],
+    dst: Annotated[str, Argument("DST")],
     seed: Seed,
     recipe_to: Annotated[
         str | None,
@@ -45,9 +45,8 @@ def merge(
     from ckpt_surgery.api.merging import model_paths
     from ckpt_surgery.inputs import output_files
 
-    documents = [output.json_to, output.report_to, recipe_to]
-    check_documents(documents, config, model_paths(config), dst, options)
-    check_kept(run.overwrite, output.report_to)
+    named = (config, model_paths(config), dst, options)
+    check_documents([output.json_to, recipe_to], *named, page=output.report_to, overwrite=run.overwrite)
     if recipe_to is not None:
         output_files.check_kept(recipe_to, run.overwrite)
         text = ckpt_surgery.merge_recipe(config, seed=seed).to_yaml()

@@ -7,9 +7,9 @@ from typing import Annotated, Unpack
 import click
 from click.core import ParameterSource
 
-from ckpt_surgery.cli.documents.reported_problems import as_warnings, rendered
+from ckpt_surgery.cli.documents.reported_problems import ReportedProblem, rendered
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_path, complete_recipe
+from ckpt_surgery.cli.parameters.completion import complete_recipe
 from ckpt_surgery.cli.parameters.options import (
     FILE,
     Argument,
@@ -20,13 +20,7 @@ from ckpt_surgery.cli.parameters.options import (
     Rules,
     report_format,
 )
-from ckpt_surgery.cli.parameters.paths import (
-    check_documents,
-    check_kept,
-    given_recipe,
-    source_names,
-    split_paths,
-)
+from ckpt_surgery.cli.parameters.paths import check_documents, given_recipe, source_names, split_paths
 from ckpt_surgery.cli.render.reports import Report
 from ckpt_surgery.cli.terminal.console import STDOUT, open_terminal
 from ckpt_surgery.core import urls
@@ -51,7 +45,7 @@ EXAMPLES = {
 def plan(
     ctx: click.Context,
     recipe: Annotated[str, Argument("RECIPE", complete=complete_recipe)],
-    paths: Annotated[tuple[str, ...], Argument("SRC... [DST]", complete=complete_path, more={"nargs": -1})],
+    paths: Annotated[tuple[str, ...], Argument("SRC... [DST]", more={"nargs": -1})],
     rules: Rules,
     output: PlanOutput,
     overwrite: Overwrite,
@@ -85,13 +79,15 @@ def plan(
     terminal = open_terminal(settings, output.json_to, taken=report_format not in PRINTED)
     loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
     sources, dst = split_paths(source_names(loaded, options.get("last")), paths)
-    check_documents([output.json_to, output.report_to, out], loaded, sources, dst, options)
-    check_kept(overwrite, output.report_to)
+    named = (loaded, sources, dst, options)
+    check_documents([output.json_to, out], *named, page=output.report_to, overwrite=overwrite)
     report = Report(terminal, output, loaded)
     planned = applying.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
     code = report.planned(planned)
     if report_format in (ReportFormat.GITHUB, ReportFormat.SARIF):
-        sys.stdout.write(rendered(report_format, as_warnings(planned.warnings, None if rules else recipe), 0))
+        path = None if rules else recipe
+        warnings = [ReportedProblem(shown(warning), path=path) for warning in planned.warnings]
+        sys.stdout.write(rendered(report_format, warnings, 0))
     return code
 
 

@@ -9,10 +9,7 @@ from ckpt_surgery.cli.parameters.options import Argument
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.core.libraries import shipped
 
-EXAMPLES = {
-    "recipes": "List them.",
-    "recipes @hf-llama3-to-jax": "Print one, as a beginning of your own.",
-}
+EXAMPLES = {"recipes": "List them.", "recipes @hf-llama3-to-jax": "Print one, as a beginning of your own."}
 
 
 @command("recipes", EXAMPLES, "List the recipes that come with the package.")

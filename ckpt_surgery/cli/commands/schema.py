@@ -17,7 +17,7 @@ EXAMPLES = {
 
 
 @command("schema", EXAMPLES, "Print the JSON Schema of recipes, or of a JSON document.")
-def schema(name: Annotated[str, Argument("[NAME]", more={"default": RECIPE})]) -> int:
+def schema(name: Annotated[str, Argument("[NAME]", complete=None, more={"default": RECIPE})]) -> int:
     """Print the JSON Schema of the recipe language; editors check and complete recipes with it.
 
     With a NAME, such as `plan`, `inspect` or `error`: that of a document of --json.

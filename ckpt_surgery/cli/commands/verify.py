@@ -4,7 +4,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 from ckpt_surgery.cli.parameters.command import command
-from ckpt_surgery.cli.parameters.completion import complete_path
 from ckpt_surgery.cli.parameters.options import Argument, JsonTo
 from ckpt_surgery.cli.parameters.paths import check_document_beside, refuse_several
 from ckpt_surgery.cli.terminal.console import Terminal
@@ -26,7 +25,7 @@ EXAMPLES = {
 @command("verify", EXAMPLES, "Read a checkpoint back against its digests.")
 def verify(
     terminal: Terminal,
-    path: Annotated[str, Argument("PATH", complete=complete_path)],
+    path: Annotated[str, Argument("PATH")],
     fast: Annotated[bool, "Structure, sizes and shared files only; no values are read."],
     full: Annotated[bool, "All values, also linked ones, whose digests are then recorded."],
     sample: Sample,

@@ -1,6 +1,5 @@
 """Problems and warnings for programs: as JSON, as GitHub's workflow commands, and as SARIF."""
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,11 +49,6 @@ def as_report(problem: Problem, path: str | None = None) -> ReportedProblem:
     return ReportedProblem(message, code, hint, place.file, place.line, place.column, end)
 
 
-def as_warnings(warnings: Iterable[str], path: str | None = None) -> list[ReportedProblem]:
-    """Warnings as they are reported."""
-    return [ReportedProblem(shown(warning), path=path) for warning in warnings]
-
-
 def rendered(format: ReportFormat, problems: Sequence[ReportedProblem], exit_code: int) -> str:
     """Report on stdout, in this format, about a command that has ended; empty for `text`."""
     from ckpt_surgery.core.documents import json_text
@@ -68,15 +62,6 @@ def rendered(format: ReportFormat, problems: Sequence[ReportedProblem], exit_cod
     if format is ReportFormat.SARIF:
         return json_text(sarif_document(problems, exit_code))
     return ""
-
-
-def write_failure(format: ReportFormat, problems: Iterable[Problem], exit_code: int) -> None:
-    """Report the problems that end a command on stdout, beside the text that people read on stderr."""
-    sys.stdout.write(rendered(format, [as_report(problem) for problem in problems], exit_code))
-    sys.stdout.flush()
-
-
-# --- workflow commands --------------------------------------------------------------------------------------
 
 
 def workflow_commands(problems: Iterable[ReportedProblem]) -> str:
@@ -100,14 +85,14 @@ def workflow_commands(problems: Iterable[ReportedProblem]) -> str:
 
 
 def _escaped(text: str, more: str = "") -> str:
-    return "".join(f"%{ord(one):02X}" if one in f"%\r\n{more}" else one for one in text)
-
-
-# --- SARIF, version 2.1.0: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html -----------------
+    return text.translate({ord(one): f"%{ord(one):02X}" for one in f"%\r\n{more}"})
 
 
 def sarif_document(problems: Sequence[ReportedProblem], exit_code: int) -> dict[str, Any]:
-    """A log of one run, with a result for each problem and a rule for each code that they have."""
+    """A log of one run, with a result for each problem and a rule for each code that they have.
+
+    https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
+    """
     codes = sorted({one.code for one in problems if one.code is not None})
     driver = {"name": "ckpt-surgery", "version": VERSION, "rules": [_rule(code) for code in codes]}
     run = {

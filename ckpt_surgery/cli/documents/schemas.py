@@ -50,10 +50,7 @@ def document_schema(name: str) -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds to dataclasses what pydantic says of its own models: inherited docstrings, required members.
-
-    It leaves room for the members that a later version adds.
-    """
+    """Adds to dataclasses what pydantic says of its own models; leaves room for members of later versions."""
 
     def default_schema(self, schema: Any) -> dict[str, Any]:
         """The schema of a member with a default."""

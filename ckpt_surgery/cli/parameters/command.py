@@ -1,14 +1,12 @@
 """Commands made of functions, whose parameters are the options and arguments.
 
 A parameter `name: Annotated[TYPE, "text"]` is the option `--name` with this text in the help; TYPE says which
-values it takes. Options that the library has, too, are described there, in `inputs.options`. A `Form` says
-how a parameter is given, where its name and type do not. The fields of `**options: Unpack[FIELDS]`, a
-TypedDict, are options, and so are those of a `Group`. A function gets `ctx` and `terminal` if it has such
-parameters.
+values it takes, and a `Form` how it is given, where name and type do not. Options that the library has, too,
+are described in `inputs.options`. The fields of `**options: Unpack[FIELDS]`, a TypedDict, are options, and so
+are those of a `Group`. A function gets `ctx` and `terminal` if it has such parameters.
 
-Environment variables stand in for options of taste and place, such as CKPT_SURGERY_MEMORY; an option on the
-command line goes before its variable. No variable says what is replaced, which recipe runs, what it is given,
-or which checkpoint is read: such options are in no environment.
+Environment variables stand in for options of taste and place; an option on the command line goes before its
+variable. No variable says what is replaced, which recipe runs, or which checkpoint is read.
 """
 
 import inspect
@@ -43,26 +41,21 @@ def is_from_variable(ctx: click.Context, name: str) -> bool:
 
 
 READ = "What to read"
-WRITE = "What to write"
-RUN = "How to run"
-PRINT = "What to print"
-OTHERS = "Options"
-
 GROUPS: Mapping[str, Sequence[str]] = {
     READ: (
         *("-e", "--set", "--config", "--target", "--allow-hooks", "--step", "--item", "--last"),
         *("--src-format", "--uint16", "--match", "--under", "--values", "--stats", "--rtol", "--atol"),
         *("--fast", "--sample", "--seed"),
     ),
-    WRITE: (
+    "What to write": (
         *("--to", "--format", "--dst-step", "--dst-item", "--shard-size", "--unshard", "--copy-config"),
         *("--link-mode", "--overwrite", "--out", "--recipe"),
     ),
-    RUN: (
+    "How to run": (
         *("--dry-run", "--resume", "--verify", "--memory", "--workers", "--engine", "--scheduler", "--shard"),
         *("--check", "--detailed-exitcode", "--exit-code"),
     ),
-    PRINT: (
+    "What to print": (
         *("--full", "--flat", "--keys", "--depth", "--sort", "--json", "--report", "--report-format"),
         *("-q", "-v", "--no-color", "-h"),
     ),
@@ -80,26 +73,20 @@ COMPLETE = "_CKPT_SURGERY_COMPLETE"
 """Variable in which a shell asks for completions."""
 
 
-Declare = Callable[[], list[click.Parameter]]
-
-
 class Command(click.Command):
     """A command that refuses to take an option with a value twice; click silently uses the last one."""
 
-    def __init__(self, name: str, examples: Mapping[str, str], declare: Declare, **more: Any):
-        """`examples`: command lines without the program's name, and what each of them does.
-
-        `declare` gives the parameters when they are asked for: the help of the program lists none.
-        """
+    def __init__(self, name: str, examples: Mapping[str, str], hints: Mapping[str, Any], **more: Any):
+        """`examples`: command lines and what they do. `hints`: of the parameters, made when asked for."""
         super().__init__(name, **more)
         self.examples = examples
-        self._declare = declare
+        self._hints = hints
         del self.params  # which click has set
 
     @cached_property
     def params(self) -> list[click.Parameter]:  # type: ignore[override]
         """Options and arguments."""
-        return self._declare()
+        return [*(_param(name, hint) for name, hint in _fields(self._hints)), *global_params()]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:  # which asks what a line that is being written can go on with
@@ -135,12 +122,11 @@ class Command(click.Command):
         if len(shown) <= MOST_UNGROUPED:
             super().format_options(ctx, formatter)
             return
-        groups: dict[str, list[tuple[int, tuple[str, str]]]] = {name: [] for name in (*GROUPS, OTHERS)}
+        groups: dict[str, list[tuple[int, tuple[str, str]]]] = {name: [] for name in (*GROUPS, "Options")}
         for option, record in shown:
             names = [*option.opts, *option.secondary_opts]
-            place = next((PLACES[name] for name in names if name in PLACES), (OTHERS, 0))
-            group = ELSEWHERE.get((self.name, names[0]), place[0])
-            groups[group].append((place[1], record))
+            group, place = next((PLACES[name] for name in names if name in PLACES), ("Options", 0))
+            groups[ELSEWHERE.get((self.name, names[0]), group)].append((place, record))
         for group, records in groups.items():
             if records:
                 with formatter.section(group):
@@ -157,35 +143,29 @@ class Command(click.Command):
                     formatter.write(f"{margin}# {purpose}\n{margin}{program} {line}\n")
 
 
-GIVEN = frozenset({"ctx", "terminal", "return"})
-"""Annotations of a function that are no parameters of its command."""
-
-
 def command(
     name: str, examples: Mapping[str, str], short_help: str
 ) -> Callable[[Callable[..., int | None]], Command]:
     """Make the command `name` of a function, whose docstring is its help, and whose result its exit code."""
 
     def decorate(function: Callable[..., int | None]) -> Command:
-        hints = {name: hint for name, hint in function.__annotations__.items() if name not in GIVEN}
-
-        def declared() -> list[click.Parameter]:
-            return [*(_param(name, hint) for name, hint in _fields(hints)), *global_params()]
+        hints = dict(function.__annotations__)
+        gets_context, gets_terminal, _ = (hints.pop(n, None) for n in ("ctx", "terminal", "return"))
 
         def run(**values: Any) -> int | None:
             ctx, json_to = click.get_current_context(), values.get("json_to")
             for name, hint in hints.items():
                 if _is_group(hint):
                     values[name] = hint(**{member: values.pop(member) for member in _annotations(hint)})
-            if "ctx" in function.__annotations__:
+            if gets_context:
                 values["ctx"] = ctx
-            if "terminal" in function.__annotations__:
+            if gets_terminal:
                 is_drafted = hints.get("out") is DraftTo and values["out"] is None
                 values["terminal"] = open_terminal(ctx.find_root().obj, json_to, taken=is_drafted)
             return function(**values)
 
         texts = {"help": inspect.cleandoc(function.__doc__ or ""), "short_help": short_help}
-        return Command(name, examples, declared, callback=run, **texts)
+        return Command(name, examples, hints, callback=run, **texts)
 
     return decorate
 

@@ -1,6 +1,7 @@
 """Completions of arguments in shells. Nothing here reads a recipe or a checkpoint."""
 
-from collections.abc import Callable, Iterable
+import importlib
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -26,7 +27,9 @@ def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -
 def _packaged(incomplete: str, left_out: str = "") -> Any:
     from click.shell_completion import CompletionItem
 
-    fitting = ((name, purpose) for name, purpose in _choices().recipes() if name.startswith(incomplete))
+    from ckpt_surgery.inputs import choices
+
+    fitting = ((name, purpose) for name, purpose in choices.recipes() if name.startswith(incomplete))
     return [CompletionItem(name.removeprefix(left_out), help=purpose) for name, purpose in fitting]
 
 
@@ -40,23 +43,16 @@ def complete_subject(ctx: click.Context, param: click.Parameter, incomplete: str
     return codes if codes and incomplete else [*codes, *complete_recipe(ctx, param, incomplete)]
 
 
-def _one_of(names: Callable[[], Iterable[str]]) -> Complete:
-    """Completion with those of some names that begin like the value; they are asked for when it is wanted."""
-    return lambda ctx, param, incomplete: [name for name in names() if name.startswith(incomplete)]
+def _one_of(module: str, function: str) -> Complete:
+    """Completion with those names that begin like the value; `inputs` is imported when it is wanted."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        names = getattr(importlib.import_module(f"ckpt_surgery.inputs.{module}"), function)()
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
 
 
-def _choices() -> Any:
-    from ckpt_surgery.inputs import choices
-
-    return choices
-
-
-def _models() -> Any:
-    from ckpt_surgery.inputs import models
-
-    return models
-
-
-complete_layout = _one_of(lambda: _models().layouts())
-complete_read_format = _one_of(lambda: _choices().readable_formats())
-complete_written_format = _one_of(lambda: _choices().writable_formats())
+complete_layout = _one_of("models", "layouts")
+complete_read_format = _one_of("choices", "readable_formats")
+complete_written_format = _one_of("choices", "writable_formats")

@@ -1,7 +1,4 @@
-"""Options on the command line: their names, and the values that they take.
-
-The texts of those that the library has, too, are in `inputs.options`.
-"""
+"""Options on the command line: their names and values. `inputs.options` has texts of the library's."""
 
 import dataclasses
 import re
@@ -38,8 +35,11 @@ class Form:
     """Further arguments of `click.Option`, or of `click.Argument`."""
 
 
+@dataclass(frozen=True)
 class Argument(Form):
-    """Form of a positional argument."""
+    """Form of a positional argument: a path, if it is not completed otherwise."""
+
+    complete: Callable[..., Any] | None = complete_path
 
 
 class Group:
@@ -64,10 +64,7 @@ class ReportFormat(StrEnum):
 
 
 def requested_format(arguments: Sequence[str]) -> ReportFormat:
-    """The format that a command line asks for, which may itself be wrong.
-
-    `--json` without a file counts. Read before click parses, so that its errors are reported in it, too.
-    """
+    """The format that a command line asks for; read before click parses, whose errors are in it, too."""
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     for option, value in zip(before, [*before, "-"][1:], strict=True):
         name, equals, given = option.partition("=")
@@ -77,9 +74,6 @@ def requested_format(arguments: Sequence[str]) -> ReportFormat:
         if name == "--json" and given.startswith("-"):
             return ReportFormat.JSON
     return ReportFormat.TEXT
-
-
-# --- values ------------------------------------------------------------------------------------------------
 
 
 def _format(value: str, names: Sequence[str]) -> str:
@@ -149,9 +143,6 @@ def _set_globally(ctx: click.Context, param: click.Parameter, value: int) -> Non
     root.obj = dataclasses.replace(settings, **{str(param.name): type(before)(before + value)})
 
 
-# --- options that several commands have ---------------------------------------------------------------------
-
-
 def global_params() -> list[click.Parameter]:
     """`-q`, `-v` and `--no-color`: before the command or after it."""
     given: dict[str, Any] = {"expose_value": False, "callback": _set_globally}
@@ -199,11 +190,10 @@ Rules = Annotated[
     "EXPRESSION`, and last `keep:REGEX`, which drops the rest.",
     RULE,
 ]
-_STDOUT_IF_ALONE = {"is_flag": False, "flag_value": STDOUT}
 JsonTo = Annotated[
     str | None,
     "Write a JSON document; to stdout if no file follows, and all else to stderr.",
-    Form("[FILE.json|-]", ("--json",), document_path, complete_path, more=_STDOUT_IF_ALONE),
+    Form("[FILE.json|-]", ("--json",), document_path, complete_path, {"is_flag": False, "flag_value": "-"}),
 ]
 Full = Annotated[bool, "One line per key, nothing folded or left out."]
 Overwrite = Annotated[bool, "Replace DST; it stays until the new one is complete."]

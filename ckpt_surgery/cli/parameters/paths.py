@@ -15,15 +15,10 @@ from ckpt_surgery.core.text import number_of, shown
 
 RULES = "rules"
 """Name of the rules of `-e` in the context's `meta`."""
-MATCHES_A_PART = "it matches only "
-"""Part of the message about a rule that matches no whole key, but parts of some."""
 
 
 def given_recipe(recipe: str, rules: Sequence[str], set: Iterable[str], terminal: Terminal) -> Any:
-    """The recipe, read and checked. Rules are printed as the recipe that they are, before they are checked.
-
-    `recipe` is not looked at where there are rules. Raises RecipeError, UsageError.
-    """
+    """The recipe, or that of `rules`, printed before it is checked. Raises RecipeError, UsageError."""
     from ckpt_surgery.inputs.matching import recipe_of_rules
     from ckpt_surgery.inputs.request import read_recipe
 
@@ -40,17 +35,12 @@ def with_rule_inside_keys(problem: Problem, rules: Sequence[str]) -> Problem:
     from ckpt_surgery.inputs.matching import rule_inside_keys
 
     number = re.match(r"rules\[(\d+)\]\.match", "" if problem.place is None else problem.place.path)
-    if number is None or problem.code is not Code.CLAIMS_NOTHING or MATCHES_A_PART not in problem.message:
-        return problem
-    rule = rule_inside_keys(rules, int(number[1]))
+    in_part = problem.code is Code.CLAIMS_NOTHING and "it matches only " in problem.message
+    rule = rule_inside_keys(rules, int(number[1])) if number is not None and in_part else None
     if rule is None:
         return problem
     hint = f"A pattern has to match the whole key. To replace inside keys, add a g: -e {shlex.quote(rule)}"
     return replace(problem, hint=hint)
-
-
-ANY_MORE = "*"
-"""Last of the source names of a recipe that takes any number of further sources."""
 
 
 def source_names(recipe: Any, last: int | None) -> Sequence[str]:
@@ -66,7 +56,7 @@ def split_paths(
     `names` are the recipe's sources. Where they end with `*`, which takes any number of further sources, the
     last path is always the destination. Raises UsageError for too few or too many paths.
     """
-    many = names[-1] == ANY_MORE
+    many = names[-1] == "*"
     least = len(names) - many
     if len(paths) == least + 1 or (many and len(paths) > least):
         return tuple(paths[:-1]), paths[-1]
@@ -75,14 +65,10 @@ def split_paths(
     sources = f"{number_of(least, 'source')}{' or more' if many else ''}"
     listed = ", ".join([*map(shown, names[:least]), *(["…"] if many else [])])
     hint = "Give the paths of the sources in this order, then the directory or file to write."
-    if len(paths) <= least:
-        wanted = [*names[len(paths) : least], *(["DST"] if many or needs_dst else [])]
-        wrong = f"missing: {', '.join(map(shown, wanted))}"
-    else:
-        wrong = f"too many: {', '.join(map(shown, paths[least + 1 :]))}"
-        if any(one.startswith("@") or one.endswith((".yaml", ".yml")) for one in paths):
-            hint = "With `-e` there is no RECIPE: all paths are sources, and the last one is the destination."
-    raise UsageError(f"the recipe takes {sources} ({listed}) and one destination; {wrong}", hint=hint)
+    if any(one.startswith("@") or one.endswith((".yaml", ".yml")) for one in paths):
+        hint = "With `-e` there is no RECIPE: all paths are sources, and the last one is the destination."
+    given = ", ".join(map(shown, paths)) or "nothing"
+    raise UsageError(f"the recipe takes {sources} ({listed}) and one destination; given: {given}", hint=hint)
 
 
 def check_json_name(document: str | None) -> None:
@@ -104,40 +90,34 @@ def refuse_several(given: Mapping[str, bool]) -> None:
         raise UsageError(f"{names[0]} and {names[1]} exclude each other", hint="Leave one of them out.")
 
 
-def check_kept(overwrite: bool, page: str | None) -> None:
-    """Refuse to replace a file that is no page of a report with such a page."""
-    if page is not None:
-        from ckpt_surgery.inputs import output_files
-
-        output_files.check_kept(page, overwrite, output_files.PAGE)
-
-
 def check_documents(
     documents: Sequence[str | None],
     recipe: Any,
     sources: tuple[str, ...],
     dst: str | None,
     options: Mapping[str, Any],
+    page: str | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Refuse documents that would be written over one another, or over or into what a plan names.
 
-    The first of them is that of `--json`. The other arguments are those of `api.plan`.
+    The first of them is that of `--json`. The `page` of a report may replace another one; anything else only
+    to `overwrite` it. The other arguments are those of `api.plan`.
     """
-    files = [document for document in documents if document not in (None, STDOUT)]
+    files = [document for document in (*documents, page) if document not in (None, STDOUT)]
     if files:
         from ckpt_surgery.inputs import output_files
         from ckpt_surgery.inputs.request import requested
 
         named = output_files.named_in(requested(recipe, sources, dst, options))
         output_files.check_documents(files, *named)
+        if page is not None:
+            output_files.check_kept(page, overwrite, output_files.PAGE)
     check_json_name(documents[0])
 
 
 def check_document_beside(document: str | None, *checkpoints: str, **chosen: Any) -> None:
-    """Refuse a document that would be written over or into one of the checkpoints that a command reads.
-
-    `chosen`: the format, step and item that all of them are read with.
-    """
+    """Refuse a document in or over a checkpoint that is read with the `chosen` format, step and item."""
     if document not in (None, STDOUT):
         from ckpt_surgery.inputs import output_files
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from ckpt_surgery.cli.terminal.columns import GAP, WORD, blocks_of, flowing, padded, rows_of, start_of
+from ckpt_surgery.cli.terminal.columns import GAP, WORD, flowing, padded, rows_of, start_of
 from ckpt_surgery.core.summary import SummaryRow
 from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.report import differences
@@ -23,11 +23,8 @@ def difference_lines(difference: differences.Difference, *, full: bool, width: i
         by_kind[word if word in by_kind else ""].append(row)
     yield from _row_lines(by_kind[""], width)
     for row in by_kind["renamed"]:
-        # `old → new  3 × f32[16]`; on two lines where that is too long
-        old, _, new = row.key.rpartition(" → ")
-        what = times_text(row.count, row.what)
-        parts = [_side(row.word).append(old), Text(f"→ {new}").append(f"  {what}", "dim")]
-        yield from flowing(parts, " ", width, WORD)
+        cells = [[Text(times_text(row.count, row.what), "dim")]]
+        yield from rows_of([_side(row.word).append(row.key)], cells, width, WORD)
     for word in ("values", "not compared"):
         yield from _listed(by_kind[word], word, full, width)
     yield from _difference_summary(difference, width)
@@ -39,7 +36,7 @@ def _row_lines(rows: Sequence[SummaryRow], width: int) -> Iterator[Text]:
     widest = max(map(len, counts), default=0)
     texts = [(f"{count:>{widest}}{row.what}", row.why) for row, count in zip(rows, counts, strict=True)]
     cells = [[Text(text, "dim") for text in row] for row in texts]
-    yield from rows_of(keys, padded(cells), 1, width)
+    yield from rows_of(keys, padded(cells), width)
 
 
 def _side(side: str) -> Text:
@@ -57,8 +54,8 @@ def _listed(rows: Sequence[SummaryRow], word: str, full: bool, width: int) -> It
         for row in listed
     ]
     most = max(map(len, cells), default=0)
-    padding = [[*row, *[Text()] * (most - len(row))] for row in cells]
-    yield from blocks_of(keys, padded(padding), 0, width, WORD + len(GAP))
+    padding = [[*row, *(Text() for _ in range(most - len(row)))] for row in cells]
+    yield from rows_of(keys, padded(padding), width, WORD + len(GAP))
     if more := sum(row.count for row in rows[len(listed) :]):
         noun = "leaf" if more == 1 else "leaves"
         yield start_of(word, "yellow").append(f"and {more:,} more {noun} (--full)")

@@ -52,16 +52,13 @@ def explanation_lines(explanation: "Explanation", *, full: bool, width: int) -> 
         yield from _used_lines(explanation, one, full, width)
 
 
-# --- a leaf of the result -----------------------------------------------------------------------------------
-
-
 def _made_lines(explanation: "Explanation", made: Made, full: bool, width: int) -> Iterator[Text]:
     step, several = made.step, _several(explanation)
     word = (fate_word(step.fate), STYLES[step.fate])
     way = "copied by the store itself" if step.served else WAYS[step.transfer]
     about = f"  {describe(step.leaf)}, {bytes_text(step.leaf.nbytes)}, {way}"
     yield labelled("result", Text.assemble(word, about))
-    named = [(named_key(o.source, o.leaf.key.printed, several), describe(o.leaf)) for o in made.sources]
+    named = [(named_key(name, leaf.key.printed, several), describe(leaf)) for name, leaf in made.sources]
     yield from _listed("made from", named, full)
     if step.rule is None:
         own = step.fate == "defaulted"
@@ -78,11 +75,9 @@ def _made_lines(explanation: "Explanation", made: Made, full: bool, width: int) 
         yield from _flowing("steps", [cut[0], *(f"→ {one}" for one in cut[1:])], " ", width)
 
 
-def _stage_lines(
-    explanation: "Explanation", made: Made, number: int, full: bool, width: int
-) -> Iterator[Text]:
-    """Lines for one rule, the `number`th on the way."""
-    stage = made.stages[number]
+def _stage_lines(explanation: "Explanation", made: Made, n: int, full: bool, width: int) -> Iterator[Text]:
+    """Lines for one rule, the `n`th on the way."""
+    stage = made.stages[n]
     several, alone = _several(explanation), len(made.stages) == 1
     where = "" if stage.pass_name is None else f" of the pass {stage.pass_name}"
     yield from _rule_lines(explanation, stage.rule.path, stage.rule.line, full, where)
@@ -109,9 +104,6 @@ def _stage_lines(
         yield labelled(label, shown(" ".join(text.split())))
     if not alone:
         yield from _listed("  makes", [(key, "") for key in stage.keys], full)
-
-
-# --- a leaf of a source -------------------------------------------------------------------------------------
 
 
 def _used_lines(explanation: "Explanation", used: Used, full: bool, width: int) -> Iterator[Text]:
@@ -154,9 +146,6 @@ def _near(used: Used, width: int, claimed: bool) -> Iterator[Text]:
         yield labelled("rule", "none matches its key, the beginning or the end of it")
 
 
-# --- lines --------------------------------------------------------------------------------------------------
-
-
 def _several(explanation: "Explanation") -> bool:
     return len({i.name for i in explanation.plan.inputs} - {"target"}) > 1
 
@@ -172,9 +161,9 @@ def _rule_lines(
 
 def _excerpt(lines: "Sequence[Line]", full: bool) -> Iterator[Text]:
     most = len(lines) if full or len(lines) <= MOST_LINES + 1 else MOST_LINES
-    digits = len(str(lines[-1].number)) if lines else 0
-    for line in lines[:most]:
-        yield Text.assemble((f"  {line.number:>{digits}} | ", "dim"), shown(line.text))
+    digits = len(str(lines[-1][0])) if lines else 0
+    for number, text in lines[:most]:
+        yield Text.assemble((f"  {number:>{digits}} | ", "dim"), shown(text))
     if most < len(lines):
         yield Text(f"  {len(lines) - most} more lines (--full shows them)", "dim")
 

@@ -6,7 +6,7 @@ from datetime import UTC
 
 from rich.text import Text
 
-from ckpt_surgery.cli.terminal.columns import blocks_of, flowing, padded, rows_of
+from ckpt_surgery.cli.terminal.columns import flowing, padded, rows_of
 from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.folding import ShownKey, escaped, fold
 from ckpt_surgery.core.history import IN_MEMORY, NO_RECIPE, History, PastRecipe, own_metadata
@@ -38,26 +38,21 @@ def inspection_lines(
         lines = by_size(lines) if by_bytes else lines
     else:
         lines = tree(lines, sort_by_size=by_bytes)
-    mesh = _only_mesh(lines)
+    parts = [stored_sharding(line.leaf).rpartition(ON_MESH) for line in lines if line.leaf is not None]
+    meshes = {mesh for _, on, mesh in parts if on}
+    mesh = meshes.pop() if len(meshes) == 1 else ""
     yield from head_lines(inspection, verbose, width)
     yield from _labelled("mesh", [Text(mesh)] if mesh else [], width)
     yield Text()
     names = [Text("  " * line.level).append(line.key, "bold" if line.leaf is None else "") for line in lines]
     rows = padded([_cells(line, mesh, verbose) for line in lines], (0, 2))
-    yield from rows_of(names, rows, 4, width)
+    yield from rows_of(names, rows, width)
 
 
 def key_lines(inspection: Inspection) -> list[str]:
     """Keys on lines of their own, in the order of the checkpoint or of `sort`."""
     lines = listing(inspection.leaves, {}, full=True)
     return [line.key for line in (by_size(lines) if inspection.sort == "size" else lines)]
-
-
-def _only_mesh(lines: Sequence[TreeLine]) -> str:
-    """The mesh of devices of all shardings that have one; empty where there are several."""
-    parts = [stored_sharding(line.leaf).rpartition(ON_MESH) for line in lines if line.leaf is not None]
-    meshes = {mesh for _, on, mesh in parts if on}
-    return meshes.pop() if len(meshes) == 1 else ""
 
 
 def _cells(line: TreeLine, mesh: str, verbose: bool) -> list[Text]:
@@ -171,7 +166,7 @@ def statistics_lines(inspection: Inspection, *, full: bool, verbose: bool, width
         if isinstance(stats, Unread):
             why = Text(f"not read: {shown(stats.why)}", "bold red" if stats.damaged else "")
             rows[number] = [rows[number][0], why]
-    yield from blocks_of([Text(escaped(leaf.key.printed)) for leaf in inspection.leaves], rows, 1, width)
+    yield from rows_of([Text(escaped(leaf.key.printed)) for leaf in inspection.leaves], rows, width)
     yield Text()
     yield from unusual_lines(inspection.unusual or (), full, width)
 
@@ -179,7 +174,7 @@ def statistics_lines(inspection: Inspection, *, full: bool, verbose: bool, width
 def _numbers(stats: Statistics | Unread | None) -> list[Text]:
     """Minimum, maximum, mean, standard deviation, histogram, and the counts of NaN and of infinities."""
     if not isinstance(stats, Statistics):
-        return [Text()] * 6
+        return [Text() for _ in range(6)]
     numbers = (("min", stats.minimum), ("max", stats.maximum), ("mean", stats.mean), ("std", stats.std))
     texts = [Text(f"{name} {'-' if n is None else f'{n:.4g}'}") for name, n in numbers]
     picture = blocks(stats.histogram) if len(stats.histogram.counts) > 1 else ""

@@ -1,17 +1,17 @@
 """Plans and results as lines of styled text. Prints nothing."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from ckpt_surgery.cli.terminal.columns import WORD, flowing, labelled, sentence, start_of
+from ckpt_surgery.cli.terminal.columns import WORD, flowing, labelled, rows_of, sentence, start_of
 from ckpt_surgery.core.summary import SummaryRow
 from ckpt_surgery.core.text import bytes_text, chosen_text, number_of, seconds_text, shown
-from ckpt_surgery.report.plan import replacement_text, totals
-from ckpt_surgery.report.plan_texts import ARROW, cost_texts, diff_rows, fate_texts
+from ckpt_surgery.report.plan import ARROW, leaves_before, replacement_text
+from ckpt_surgery.report.plan_texts import cost_texts, diff_rows, fate_texts
 from ckpt_surgery.report.verification import Verify
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ STYLES = {
     "dropped": "bold red",
 }
 """Style of each fate."""
-
-LEAST_COLUMN = 24
-"""Least width of the column of keys."""
 
 
 def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
@@ -51,9 +48,8 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
     replacement = replacement_text(plan.replaces)
     if replacement is not None:
         yield Text(replacement)
-    counted = totals(plan)
-    first, *others = _fates(counted.by_fate)
-    head = Text(f"{number_of(counted.before, 'leaf')}{ARROW}{counted.after:,}: ")
+    first, *others = _fates(plan)
+    head = Text(f"{number_of(leaves_before(plan), 'leaf')}{ARROW}{len(plan.steps):,}: ")
     yield from flowing([head + first, *others], ", ", width)
     of_copies = " (-v says why)" if plan.costs.bytes_linkable and not verbose else ""
     yield from flowing(list(map(Text, cost_texts(plan, of_copies))), ", ", width)
@@ -91,7 +87,7 @@ def result_lines(result: "Result", width: int) -> Iterator[Text]:
     if seconds >= 1 and written:  # links take no time: their bytes would make a speed of TiB/s
         linked_too = "" if written == size else "written at "
         took += f" ({linked_too}{bytes_text(written / seconds)}/s)"
-    done = Text.assemble(("done", "bold green"), "  ", Text(", ").join(_fates(totals(plan).by_fate)))
+    done = Text.assemble(("done", "bold green"), "  ", Text(", ").join(_fates(plan)))
     yield from flowing([done, Text(took), Text(shown(result.destination))], " · ", width)
 
 
@@ -113,35 +109,22 @@ def _param_lines(plan: "Plan", width: int) -> Iterator[Text]:
 
 
 def row_lines(rows: Sequence[SummaryRow], width: int) -> Iterator[Text]:
-    """A line for each row: keys, what they hold, and the rule; two or three where that is too long."""
-    if not rows:
-        return
-    cells = [(row.key, row.what, row.why) for row in rows]
-    longest, held, rule = (max(map(cell_len, column)) for column in zip(*cells, strict=True))
-    column = max(LEAST_COLUMN, min(longest, width - WORD - 4 - held - rule))
-    for row, (keys, what, reason) in zip(rows, cells, strict=True):
+    """A line for each row: keys, what they hold, and the rule; several where that is too long."""
+    cells = [(row.key, row.what, row.why) for row in rows] or [("", "", "")]
+    longest, held, rule = (max(map(cell_len, part)) for part in zip(*cells, strict=True))
+    column = max(24, min(longest, width - WORD - 4 - held - rule))
+    for row, (keys, what, reason) in zip(rows, cells, strict=False):
         start = start_of(row.word, STYLES.get(row.word.lower(), STYLES["transformed"]))  # also `averaged`
-        space, wide = " " * max(column - cell_len(keys), 0), " " * (held - cell_len(what))
+        space, wide = " " * (column - cell_len(keys)), " " * (held - cell_len(what))
         tails = [text.rstrip() for text in (f"{space}  {what}{wide}  {reason}", f"  {what}  {reason}")]
         tail = next((one for one in tails if WORD + cell_len(keys) + cell_len(one) <= width), None)
-        if tail is not None:
+        if tail is not None:  # thousands of rows: as few objects as can be
             yield start.append(keys, "" if tail else "dim").append(tail, "dim")
-            continue
-        first, *others = _within(keys, ARROW, width - WORD)
-        yield start.append(first)
-        yield from (Text(f"{' ' * WORD}{other}") for other in others)
-        about = _within(f"{what}  {reason}".rstrip(), "  ", width - WORD)
-        yield from (Text(" " * WORD).append(line, "dim") for line in about)
+        else:
+            about = [Text(what, "dim"), Text(reason, "dim")]
+            yield from rows_of([start.append(keys)], [about], width, WORD)
 
 
-def _within(text: str, sign: str, width: int) -> list[str]:
-    """A text on one line or, where that is too long, on two: before the sign, and from it on."""
-    before, separator, after = text.rpartition(sign)
-    if cell_len(text) <= width or not separator:
-        return [text]
-    return [before, f"{separator.lstrip()}{after}"]
-
-
-def _fates(by_fate: Mapping[str, int]) -> list[Text]:
+def _fates(plan: "Plan") -> list[Text]:
     """`1 kept`, `140 renamed`, `1 DROPPED`."""
-    return [Text(text, STYLES[fate]) for fate, text in fate_texts(by_fate)] or [Text("nothing")]
+    return [Text(text, STYLES[fate]) for fate, text in fate_texts(plan)] or [Text("nothing")]

@@ -1,7 +1,4 @@
-"""Output of `plan`, `apply` and `convert`: what will be done, and what was done.
-
-Also as Markdown, for the summary of a step of GitHub Actions.
-"""
+"""What `plan`, `apply` and `convert` do: for people, and as Markdown for a step of GitHub Actions."""
 
 import os
 import re
@@ -20,12 +17,6 @@ if TYPE_CHECKING:
     from ckpt_surgery import Plan, Result
 
 
-SUMMARY_WIDTH = 120
-"""Columns of a diff on the page of a run."""
-CHANGES = 2
-"""Exit code of `--detailed-exitcode` for a plan with changes."""
-
-
 @dataclass(frozen=True)
 class Report:
     """Prints a plan and its result, and writes their JSON document and their HTML page."""
@@ -42,25 +33,22 @@ class Report:
         return self._code(plan)
 
     def carried_out(self, run: Callable[..., "Result | None"]) -> int | None:
-        """Call `run` with `progress` and `on_plan`; print its plan, its progress and its result.
-
-        Returns the exit code; None if there is no result, as everything was published before.
-        """
+        """Print the plan, progress and result of `run`. Returns the exit code; None without a result."""
         from ckpt_surgery.api.applying import interruptible
+
+        def start(plan: "Plan") -> None:
+            enable_gc()
+            self._show(plan)
 
         reuse_memory()
         with interruptible():  # a signal during the summary, too, ends with a message of what is there
             with self.terminal.progress() as progress:
-                result = run(progress=progress, on_plan=self._start)
+                result = run(progress=progress, on_plan=start)
                 if result is None:
                     return None
                 click.get_current_context().meta[PUBLISHED] = result.destination
             self._finish(result)
         return self._code(result.plan)
-
-    def _start(self, plan: "Plan") -> None:
-        enable_gc()
-        self._show(plan)
 
     def _show(self, plan: "Plan") -> None:
         """The diff, then its warnings."""
@@ -90,15 +78,12 @@ class Report:
         self._write(result.plan, [line.plain for line in after], ran)
 
     def _write(self, plan: "Plan", after: Sequence[str], ran: Mapping[str, Any]) -> None:
-        """Write what is asked for: the summary of a step of GitHub Actions, the JSON document, the HTML page.
-
-        Raises OSError where the summary cannot be written.
-        """
+        """Write the summary of a step of GitHub Actions, the JSON document, the HTML page. Raises OSError."""
         from ckpt_surgery.cli.render.plan import plan_lines
         from ckpt_surgery.report.results import plan_document
 
         if (file := summary_file()) is not None:
-            lines = plan_lines(plan, full=self.output.full, verbose=False, width=SUMMARY_WIDTH)
+            lines = plan_lines(plan, full=self.output.full, verbose=False, width=120)
             with file.open("a", encoding="utf-8") as stream:
                 stream.write(markdown(plan, "\n".join(line.plain for line in lines), after))
         self.terminal.write(plan_document, plan, **ran)
@@ -113,41 +98,37 @@ class Report:
         """The exit code of a success: with `--detailed-exitcode` 2 says that there are changes."""
         from ckpt_surgery.report.plan import has_changes
 
-        return CHANGES if self.output.detailed_exitcode and has_changes(plan) else 0
+        return 2 if self.output.detailed_exitcode and has_changes(plan) else 0
 
 
-SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-"""Names the file that GitHub Actions shows on the page of the run."""
 MOST_CHARACTERS = 200_000
 """Limit on the characters of the diff; GitHub takes 1 MiB for all of a step."""
 
 
 def summary_file() -> Path | None:
-    """The file that summaries are added to; None where nobody reads them."""
-    path = os.environ.get(SUMMARY_VARIABLE)
+    """The file that GitHub Actions shows on the page of the run; None where nobody reads it."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
     return Path(path) if path else None
 
 
-def add_failure(file: Path, command: str, problems: Iterable[str]) -> None:
-    """Add the Markdown of a command that failed, with the texts of its problems. Raises OSError."""
-    heading = f"### ❌ ckpt-surgery {command} failed"
-    with file.open("a", encoding="utf-8") as stream:
-        stream.write("\n".join([heading, "", _block("\n\n".join(problems)), ""]))
+def add_failure(command: str, problems: Iterable[str]) -> None:
+    """Add the problems of a command that failed to the summary, if there is one. Raises OSError."""
+    if (file := summary_file()) is not None:
+        with file.open("a", encoding="utf-8") as stream:
+            heading = f"### ❌ ckpt-surgery {command} failed"
+            stream.write("\n".join([heading, "", _block("\n\n".join(problems)), ""]))
 
 
 def markdown(plan: "Plan", diff: str, after: Sequence[str] = ()) -> str:
-    """A heading, a table of the totals, the warnings, and the diff, which is folded away.
+    """A heading, totals, warnings and the diff, folded away. `after`: lines about the result, if any."""
+    from ckpt_surgery.report.plan import leaves_before
+    from ckpt_surgery.report.plan_texts import fate_texts
 
-    `after`: lines about the result; empty where the plan was not carried out.
-    """
-    from ckpt_surgery.report.plan import totals
-
-    counted = totals(plan)
     done = "apply" if after else "plan"
     lines = [f"### ckpt-surgery {done}: <code>{_text(plan.recipe)}</code>", ""]
     lines += [f"{_text(line)}  " for line in after if line]
-    lines += ["", f"| leaves | {counted.before:,} → {counted.after:,} |", "|---|---|"]
-    lines += [f"| {fate} | {count:,} |" for fate, count in counted.by_fate.items() if count]
+    lines += ["", f"| leaves | {leaves_before(plan):,} → {len(plan.steps):,} |", "|---|---|"]
+    lines += [f"| {fate} | {text.partition(' ')[0]} |" for fate, text in fate_texts(plan)]
     lines += [f"| out | {bytes_text(plan.costs.bytes_out)} |", ""]
     lines += [*(f"- ⚠️ {_text(warning)}" for warning in plan.warnings), ""]
     folded = f"<details><summary>Every key</summary>\n\n{_block(diff)}\n\n</details>\n"

@@ -27,90 +27,57 @@ def labelled(label: str, text: str | Text = "") -> Text:
     return Text.assemble((f"{label:<{WORD}}", "dim"), text)
 
 
+ARROW = " → "
 GAP = "  "
 """Separator of two cells of a line."""
 NARROWEST = 24
 """Least width of the first column."""
 INDENT = 4
-"""Indentation of cells that have no place beside their key, nor below the second column."""
+"""Indentation of cells that have no place beside their key."""
 
 
 def padded(rows: Sequence[Sequence[Text]], right: Collection[int] = ()) -> list[list[Text]]:
-    """The cells with all columns as wide as their widest cell, and without the columns that are empty.
-
-    `right`: numbers of the columns whose cells are put to the right end.
-    """
+    """Make columns as wide as their widest cell, and drop empty ones. Columns `right` are aligned so."""
     widths = [max((cell.cell_len for cell in column), default=0) for column in zip(*rows, strict=True)]
-    padded_rows: list[list[Text]] = [[] for _ in rows]
-    for row, cells in zip(rows, padded_rows, strict=True):
+    for row in rows:
         for n, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            if width:
-                space = Text(" " * (width - cell.cell_len))
-                cells.append(space + cell if n in right else cell + space)
-    return padded_rows
+            pad = cell.pad_left if n in right else cell.pad_right
+            pad(width - cell.cell_len)
+    return [[cell for cell, width in zip(row, widths, strict=True) if width] for row in rows]
 
 
-def first_width(names: Sequence[Text], rows: Sequence[Sequence[Text]], least: int, width: int) -> int:
-    """Width of the first column: that of the longest name, or less where the first cells need the place.
-
-    `least`: number of cells that are to be on the line of the name, if that can be.
-    """
-    wanted = max((name.cell_len for name in names), default=0)
-    beside = max((sum(cell.cell_len + len(GAP) for cell in row[:least]) for row in rows), default=0)
-    return min(wanted, max(NARROWEST, width - beside))
-
-
-def rows_of(names: Sequence[Text], rows: Sequence[Sequence[Text]], least: int, width: int) -> Iterator[Text]:
-    """A line for each name with its cells, or several where the width is not enough.
-
-    What does not fit continues below the second column where its widest cell fits there, else a little to the
-    right of the margin. A name that is too long for the first column has a line of its own.
-    """
-    column = first_width(names, rows, least, width)
-    widest = max((cell.cell_len for row in rows for cell in row), default=0)
-    hang = column + len(GAP) if column + len(GAP) + widest <= width else INDENT
-    for name, cells in zip(names, rows, strict=True):
-        yield from _row(name, cells, column, hang, width)
-
-
-def blocks_of(
-    names: Sequence[Text], rows: Sequence[Sequence[Text]], least: int, width: int, indent: int = INDENT
+def rows_of(
+    names: Sequence[Text], rows: Sequence[Sequence[Text]], width: int, indent: int = INDENT
 ) -> Iterator[Text]:
-    """A line for each name with its cells; where one does not fit, two for each.
+    """A line for each name with its cells; where these have no place beside it, they follow below it.
 
-    The first of the two has the name and `least` cells, the second, indented, all others.
+    The first column is as wide as the longest name, or less where the cells need the place.
+    A name that is too long for a line is broken before its arrow.
     """
     longest = max((name.cell_len for name in names), default=0)
-    if all(longest + sum(cell.cell_len + len(GAP) for cell in row) <= width for row in rows):
-        yield from rows_of(names, rows, least, width)
-        return
-    column = first_width(names, rows, least, width)
+    beside = max((sum(cell.cell_len + len(GAP) for cell in row) for row in rows), default=0)
+    column = min(longest, max(NARROWEST, width - beside))
     for name, cells in zip(names, rows, strict=True):
-        yield from _row(name, cells[:least], column, INDENT, width)
-        if any(cell.plain.strip() for cell in cells[least:]):
-            yield from flowing([Text(" " * indent) + cells[least], *cells[least + 1 :]], GAP, width, indent)
-
-
-def _row(name: Text, cells: Sequence[Text], column: int, hang: int, width: int) -> Iterator[Text]:
-    line, used = name.copy(), False
-    if not any(cell.plain.strip() for cell in cells):
-        yield line
-        return
-    if line.cell_len > column:
-        yield line
-        line = Text(" " * hang)
-    else:
-        line.append(" " * (column - line.cell_len) + GAP)
-    for cell in cells:
-        length = cell_len(cell.plain.rstrip())
-        if used and length and line.cell_len + length > width:
-            line.rstrip()
+        line, space = name.copy(), column - name.cell_len
+        line.append(" " * space)
+        for cell in _trimmed(cells) if space < 0 else cells:
+            line.append(GAP).append_text(cell)
+        line.rstrip()
+        if line.cell_len <= width:
             yield line
-            line = Text(" " * hang)
-        line.append_text(cell).append(GAP)
-        used = True
-    line.rstrip()
-    yield line
+            continue
+        first, *others = name.split(ARROW)
+        yield from flowing([first, *(Text(ARROW.lstrip()) + one for one in others)], " ", width, indent)
+        if trimmed := _trimmed(cells):
+            yield from flowing([Text(" " * indent) + trimmed[0], *trimmed[1:]], GAP, width, indent)
+
+
+def _trimmed(cells: Sequence[Text]) -> list[Text]:
+    """The cells that are not blank, without spaces at their ends."""
+    copies = [cell.copy() for cell in cells if cell.plain.strip()]
+    for cell in copies:
+        cell.rstrip()
+    return copies
 
 
 def flowing(parts: Sequence[Text], between: str, width: int, hang: int = INDENT) -> Iterator[Text]:

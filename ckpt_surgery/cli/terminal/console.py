@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from ckpt_surgery.cli.terminal.streams import is_absent
+from ckpt_surgery.cli.terminal.streams import Stream
 from ckpt_surgery.core.errors import Problem, StorageError
 from ckpt_surgery.core.text import shown
 
@@ -67,10 +67,7 @@ class Terminal:
         self.text.print(*map(_text_of, lines), sep="\n")
 
     def warn(self, lines: "Iterable[Line]") -> None:
-        """Print sentences, even with `--quiet`: wrapped at words where the width is that of a terminal.
-
-        Elsewhere, as in the logs of a job, each is on a line, however long.
-        """
+        """Print sentences, even with `--quiet`: wrapped if the width is a terminal's, else a line each."""
         console = self.notes if self.settings.quiet else self.text
         texts = [_text_of(line) for line in lines]
         if console.is_terminal or "COLUMNS" in os.environ:
@@ -109,12 +106,14 @@ def _text_of(line: "Line") -> "Text":
 
 
 def _wrapped(line: "Text", width: int) -> Iterable["Text"]:
-    """A sentence, wrapped at words. Lines of a recipe, which are indented or short, stay as they are."""
+    """A sentence, wrapped at words and indented as it is. Lines of a recipe, and carets, stay as they are."""
     from ckpt_surgery.cli.terminal.columns import flowing
 
-    if len(line) <= width or line.plain.startswith(" "):
+    indent = len(line) - len(line.plain.lstrip(" "))
+    if len(line) <= width or indent >= len(_MARGIN) or line.style:
         return [line]
-    return flowing(list(line.split(" ")), " ", width)
+    first, *words = line[indent:].split(" ")
+    return flowing([line[:indent] + first, *words], " ", width, indent or len(_MARGIN))
 
 
 def _print(console: "Console", lines: Iterable["Text"]) -> None:
@@ -138,22 +137,15 @@ def reuse_memory() -> None:
 
 
 def enable_gc() -> None:
-    """Turn garbage collection on, so that arrays in reference cycles are freed before the program ends.
-
-    What planning allocated, which may be millions of small values, is ignored for good.
-    """
+    """Turn garbage collection on; what planning allocated, perhaps millions of values, is ignored."""
     gc.freeze()
     gc.enable()
 
 
 def open_terminal(settings: Settings, json_to: str | None = None, *, taken: bool = False) -> Terminal:
-    """The consoles for a command; stdout is left to the JSON document where `json_to` is `-`.
-
-    `taken`: whether stdout is left to something else. Raises StorageError where the document would be lost,
-    because stdout is closed.
-    """
+    """The consoles of a command; stdout may be `taken` by a document. Raises StorageError if it is closed."""
     taken = taken or json_to == STDOUT
-    if taken and is_absent(sys.stdout):
+    if taken and isinstance(sys.stdout, Stream) and sys.stdout.absent:
         message = "standard output is closed, so the JSON document cannot be written"
         raise StorageError(message, hint="Name a file for it.")
     text = _console(sys.stderr if taken else sys.stdout, settings, settings.quiet)
@@ -173,38 +165,21 @@ _MARGIN = "    "
 
 
 def print_errors(messages: Sequence[str], settings: Settings) -> None:
-    """Short paragraphs on stderr, each after `Error: `, and how many there are. They are printable already.
-
-    On a terminal, sentences are wrapped at words; elsewhere a line stays a line.
-    """
-    from rich.padding import Padding
+    """Printable paragraphs on stderr, each after `Error: `, wrapped on a terminal, and their number."""
     from rich.text import Text
 
     console = _console(sys.stderr, settings, False)
-    for number, message in enumerate(messages):
+    texts = []
+    for message in messages:
         head, *lines = message.split("\n")
-        lines = cut_lines(lines, console.width) if console.is_terminal else lines
-        if number:
-            console.print()
-        console.print(Text.assemble(("Error: ", "bold red"), head), soft_wrap=not console.is_terminal)
-        for line in lines:
-            styled = styled_line(line)
-            # A line of a recipe, with a caret below it, or a sentence, which may be indented.
-            if styled.style or line.startswith(_MARGIN) or not console.is_terminal:
-                console.print(styled, soft_wrap=True)
-            else:
-                sentence = line.lstrip(" ")
-                indent = (0, 0, 0, len(line) - len(sentence))
-                console.print(Padding(Text(sentence), indent, expand=False))
-    if len(messages) > 1:
-        console.print(f"\n{len(messages)} errors", soft_wrap=True)
+        texts += [Text.assemble(("Error: ", "bold red"), head), *styled_lines(lines, console), Text()]
+    if console.is_terminal:
+        texts = [part for text in texts for part in _wrapped(text, console.width)]
+    _print(console, [*texts, Text(f"{len(messages)} errors")] if len(messages) > 1 else texts[:-1])
 
 
 def cut_lines(lines: Sequence[str], width: int) -> list[str]:
-    """The lines of a problem, those of a recipe cut where they are longer than the terminal is wide.
-
-    Wrapped, they would have their carets below other characters.
-    """
+    """Cut lines of recipes that are longer than the terminal is wide, so that carets stay below them."""
     cut = list(lines)
     for number, caret in enumerate(lines):
         if not number or "^" not in caret or caret.strip(" ^"):
@@ -215,11 +190,12 @@ def cut_lines(lines: Sequence[str], width: int) -> list[str]:
     return cut
 
 
-def styled_line(line: str) -> "Text":
-    """A line of a problem: red if it is the caret below what is wrong."""
+def styled_lines(lines: Sequence[str], console: "Console") -> list["Text"]:
+    """The lines of a problem, cut where the console is a terminal; carets below what is wrong are red."""
     from rich.text import Text
 
-    return Text(line, "bold red" if line.strip() and not line.strip(" ^") else "")
+    cut = cut_lines(lines, console.width) if console.is_terminal else lines
+    return [Text(line, "bold red" if line.strip() and not line.strip(" ^") else "") for line in cut]
 
 
 def as_options(hint: str) -> str:
@@ -239,10 +215,7 @@ def _option(argument: str, value: str) -> str:
 
 
 def problem_text(problem: Problem) -> str:
-    """A problem as it is printed, with its code after its place.
-
-    No text of a recipe or a checkpoint can end a line or move the cursor.
-    """
+    """A printable problem with its code after its place: no text can end a line or move the cursor."""
     hint = None if problem.hint is None else shown(as_options(problem.hint))
     place = problem.place
     if place is None:

@@ -17,17 +17,9 @@ INTERVAL = 10.0
 @contextmanager
 def reporting(console: Console, quiet: bool) -> Iterator[Report | Literal[False]]:
     """A function to call with the progress so far; False if `quiet`. Its bar disappears after the block."""
-    if quiet:
-        yield False
-    elif console.is_terminal:
-        with _bar(console) as report:
-            yield report
-    else:
-        yield lines(console, time.monotonic)
-
-
-@contextmanager
-def _bar(console: Console) -> Iterator[Report]:
+    if quiet or not console.is_terminal:
+        yield False if quiet else lines(console, time.monotonic)
+        return
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Display
 

@@ -69,11 +69,6 @@ def _guarded(stream: TextIO | None, number: int) -> Any:
     return Stream(stream)
 
 
-def is_absent(stream: TextIO) -> bool:
-    """Whether a stream was closed when the program began."""
-    return isinstance(stream, Stream) and stream.absent
-
-
 def unwritten() -> OSError | None:
     """Reason why text on stdout was lost; None if all is written, or its reader has left."""
     sys.stdout.flush()

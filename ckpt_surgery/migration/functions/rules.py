@@ -13,8 +13,7 @@ from ckpt_surgery.migration.key_templates import without_indices
 from ckpt_surgery.migration.originals import NUMERIC
 
 MOST_MATCHES = 200
-"""Limit on `match` rules that move leaves, each of which is tried at each leaf. Beyond that,
-`add` rules look the arrays up, in constant time for each."""
+"""Limit on `match` rules, each of which is tried at each leaf; beyond it, `add` rules look arrays up."""
 
 Rule = dict[str, Any]
 
@@ -29,16 +28,11 @@ class KeyMove:
 
 
 Subtree = tuple[int, Sequence[KeyMove]]
-"""Leaves below one key that keep their names below another key in the result, and the number of components of
-the key above them."""
+"""Number of components of a key, and the leaves below it, which keep their names below another key."""
 
 
 def move_rules(moves: Sequence[KeyMove], listings: Mapping[str, Mapping[str, Leaf]]) -> list[Rule]:
-    """Make rules that move leaves; one rule moves a whole subtree.
-
-    `listings`: the leaves of each source by name. Leaves that `moves` has several times go to several places,
-    which expressions cannot do for those that are not arrays.
-    """
+    """Make rules that move leaves, one for a whole subtree. `listings`: leaves of each source by name."""
     moved = defaultdict[str, dict[str, list[KeyMove]]](dict)
     for move in moves:
         moved[move.source].setdefault(move.leaf.key.text, []).append(move)
@@ -77,10 +71,7 @@ def _matching(depth: int, moves: Sequence[KeyMove]) -> Rule:
 def _subtrees(
     leaves: Sequence[Leaf], moved: Mapping[str, Sequence[KeyMove]], depth: int
 ) -> Iterator[Subtree]:
-    """Yield the largest subtrees that are moved as a whole; a leaf moved alone is a subtree of one.
-
-    `leaves`: all leaves below one key of `depth` components.
-    """
+    """Yield the largest subtrees, or leaves, that move as a whole, among all leaves below one key."""
     per_leaf = [moved[leaf.key.text] for leaf in leaves if leaf.key.text in moved]
     if not per_leaf:
         return
@@ -112,9 +103,6 @@ def _is_one(moves: Sequence[KeyMove], depth: int) -> bool:
 
 def _part(key: Key, start: int, stop: int | None) -> Key:
     return Key(key.names[start:stop], key.sequences[start:stop])
-
-
-# --- keys as text of recipes ------------------------------------------------------------------------------
 
 
 def escaped(text: str) -> str:

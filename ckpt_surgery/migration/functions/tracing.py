@@ -16,9 +16,9 @@ from typing import Any
 
 from ckpt_surgery.core.errors import Problem, UsageError
 from ckpt_surgery.core.folding import Notice, sentences
-from ckpt_surgery.core.keys import list_paths
+from ckpt_surgery.core.keys import SEPARATOR, Key, list_paths, nested
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.language.expressions.naming import name_problem
 from ckpt_surgery.language.expressions.parsing import MAX_TEXT
 from ckpt_surgery.language.written import TracedFunction
@@ -87,10 +87,7 @@ def recipe_of_function(
 
 @contextmanager
 def tracing(recorder: ArrayRecorder, *functions: Any) -> Iterator[None]:
-    """Record operations on stand-ins within this context, in these functions and in those that they call.
-
-    Raises UsageError for what no expression says, also if the functions hide it.
-    """
+    """Record operations on stand-ins. Raises UsageError for what no expression says, also if it is hidden."""
     with replaced(*functions):
         try:
             yield
@@ -117,9 +114,6 @@ def _dicts_for_lists(sources: Sequence[Original], returned: Iterable[Leaf]) -> I
             yield key.text
 
 
-# --- the function -----------------------------------------------------------------------------------------
-
-
 def described(function: Callable[..., Any]) -> TracedFunction:
     """Describe a function by name and place, for messages."""
     inner: Any = function
@@ -137,10 +131,7 @@ def described(function: Callable[..., Any]) -> TracedFunction:
 
 
 def source_names(function: Callable[..., Any], label: str, count: int) -> list[str]:
-    """Names of the sources in the recipe: those of the function's arguments, if they are valid there.
-
-    Raises UsageError, with the function's label, if it cannot be called with so many trees.
-    """
+    """Names of the sources: those of the arguments, if valid. Raises UsageError if the numbers differ."""
     names: list[str] = []
     try:
         signature = inspect.signature(function)
@@ -179,9 +170,6 @@ def _stand_ins(original: Original, name: str, recorder: ArrayRecorder, origins: 
         if leaf.kind in VALUELESS and held is not None:
             origins.setdefault(id(values[text]), (values[text], leaf))
     return original.rebuilt(values)
-
-
-# --- the rules --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,3 +267,72 @@ _LEAVES = (
     "Leaves are what the function is given and what it computes of it, arrays of NumPy and JAX, numbers, "
     "texts and None; `...` asks for the target's value."
 )
+
+
+def with_flat_dicts(recipe: Any, flat: bool) -> Any:
+    """Wrap a function of flat dicts as one of trees if `flat`. Raises UsageError for what is no function."""
+    if flat and (not callable(recipe) or isinstance(recipe, str)):
+        raise UsageError(
+            "`flat=True` says what a function gets and returns, and the recipe is not a function",
+            hint="Leave out `flat=True`.",
+        )
+    return OnFlatDicts(recipe) if flat else recipe
+
+
+class OnFlatDicts:
+    """Wraps a function of flat dicts `{"a/b": leaf}`, to be called with trees."""
+
+    def __init__(self, function: Callable[..., Any]):
+        functools.update_wrapper(self, function)
+        self.func = function
+
+    def __call__(self, *trees: Any) -> Any:
+        """Call the function with the leaves of each tree, and build a tree of the returned leaves.
+
+        The result has nested dicts, with lists where the trees have lists at the same keys; it is a flat dict
+        where the trees are. Raises UsageError if the function does not return a flat dict.
+        """
+        listed = [live_tree(tree) for tree in trees]
+        returned = self.func(*(dict(tree.values) for tree in listed))
+        _check(returned)
+        split = {text: tuple(text.split(SEPARATOR)) for text in returned}
+        if all(map(_is_flat, listed)):
+            by_tuples = all(() in tree.tuple_dicts for tree in listed)
+            return {split[text] if by_tuples else text: value for text, value in returned.items()}
+        members = defaultdict[tuple[str, ...], set[str]](set)
+        for names in split.values():
+            for i, name in enumerate(names):
+                members[names[:i]].add(name)
+        lists = {
+            names
+            for names in list_paths(leaf.key for tree in listed for leaf in tree.leaves.values())
+            if members[names] == set(map(str, range(len(members[names]))))
+        }
+        keys = {
+            t: Key(names, tuple(names[:i] in lists for i in range(len(names)))) for t, names in split.items()
+        }
+        return nested((keys[text], value) for text, value in returned.items())
+
+
+def _is_flat(tree: LiveTree) -> bool:
+    """True for a dict whose keys are whole paths."""
+    keys = [leaf.key for leaf in tree.leaves.values()]
+    return all(len(key.names) == 1 for key in keys) and any(SEPARATOR in key.text for key in keys)
+
+
+def _check(returned: Any) -> None:
+    """Raise UsageError unless a function returned a flat dict, with keys that fit into one tree."""
+    others = [key for key in returned if not isinstance(key, str)] if isinstance(returned, Mapping) else []
+    if others or not isinstance(returned, Mapping):
+        what = f"a dict with the key {shown(abridged(others[0]))}" if others else shown(abridged(returned))
+        hint = 'With `flat=True` it has to return `{"a/b": leaf}`.'
+        raise UsageError(f"the function returns {what}, which is not a flat dict", hint=hint)
+    problems = []
+    for key in returned:
+        prefixes = itertools.accumulate(key.split(SEPARATOR)[:-1], lambda above, name: f"{above}/{name}")
+        if (container := next((prefix for prefix in prefixes if prefix in returned), None)) is not None:
+            both = f"`{shown(container)}`, and below it `{shown(key)}`"
+            message = f"the function returns {both}: a leaf cannot have others inside"
+            problems.append(Problem(message, hint="Rename one of them."))
+    if problems:
+        raise UsageError(*problems)

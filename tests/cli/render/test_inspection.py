@@ -79,11 +79,11 @@ def test_meshes_stay_in_the_lines_where_they_differ(found):
     assert "\nmesh" not in text
 
 
-def test_what_does_not_fit_is_below_the_second_column(found):
+def test_what_does_not_fit_is_below_the_key(found):
     assert below_head(listed(found, flat=True, verbose=True, width=60)).split("\n")[:4] == [
         "params/layer_{0..11}/mlp/kernel",
-        "                          12 ×  bf16[2048,8192]     384 MiB",
-        "                          P('x', None)  [512,8192] C zstd",
+        "    12 ×  bf16[2048,8192]   384 MiB  P('x', None)",
+        "    [512,8192] C zstd",
         "params/layer_{0..11}/ln   12 ×  f32[2048]          96.0 KiB",
     ]
 
@@ -133,10 +133,10 @@ WIDE = [
 def test_a_line_for_each_leaf_or_two_where_there_is_no_room(measured):
     assert lines_of(measured, len(WIDE[0])) == WIDE
     assert lines_of(measured, len(WIDE[0]) - 1)[:6] == [
-        "params/embed  bf16[32000,2048]",
-        "    min -1  max 2  mean 1e-09  std 0.3333  ▁ █  4 inf",
-        "step          scalar i64",
-        "    min -   max -  mean -      std -            1 NaN",
+        "params/embed",
+        "    bf16[32000,2048]  min -1  max 2  mean 1e-09  std 0.3333  ▁ █  4 inf",
+        "step",
+        "    scalar i64  min -  max -  mean -  std -  1 NaN",
         "name          string",
         "",
     ]

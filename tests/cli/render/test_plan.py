@@ -11,8 +11,9 @@ from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.language.loading import ParamSource, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Fate, Transfer
+from ckpt_surgery.planner.plan_json import counts
 from ckpt_surgery.planner.prepared import DestinationOptions
-from ckpt_surgery.report.plan import Row, totals
+from ckpt_surgery.report.plan import Row
 from ckpt_surgery.report.plan_texts import summary_row
 from ckpt_surgery.runs.run import Result
 
@@ -176,7 +177,7 @@ def test_a_row(row, words):
 
 
 def test_every_fate_has_a_style_and_a_place_in_the_order(make_plan):
-    assert set(render_plan.STYLES) == {*Fate, "dropped"} == set(totals(make_plan()).by_fate)
+    assert set(render_plan.STYLES) == {*Fate, "dropped"} == set(counts(make_plan()))
 
 
 def test_params_are_shown_with_where_they_come_from(make_plan):

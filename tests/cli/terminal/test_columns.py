@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from ckpt_surgery.cli.terminal.columns import blocks_of, flowing, padded, rows_of
+from ckpt_surgery.cli.terminal.columns import flowing, padded, rows_of
 
 NAMES = [Text("a/kernel"), Text("a/much/longer/key/than/the/others")]
 ROWS = padded(
@@ -27,31 +27,23 @@ def test_empty_columns_are_left_out_and_the_others_aligned():
 
 
 def test_what_does_not_fit_follows_on_the_next_line():
-    assert plain(rows_of(NAMES, ROWS, 3, 80)) == [
+    assert plain(rows_of(NAMES, ROWS, 80)) == [
         "a/kernel                           12 ×  f32[4]         8 B",
         "a/much/longer/key/than/the/others        bf16[10,10]  200 B",
     ]
-    assert plain(rows_of(NAMES, ROWS, 3, 58)) == [
+    assert plain(rows_of(NAMES, ROWS, 58)) == [
         "a/kernel                          12 ×  f32[4]         8 B",
+        "a/much/longer/key/than/the/others  bf16[10,10]  200 B",
+    ]
+    assert plain(rows_of(NAMES, ROWS, 30, 2)) == [
+        "a/kernel",
+        "  12 ×  f32[4]    8 B",
         "a/much/longer/key/than/the/others",
-        "                                        bf16[10,10]  200 B",
+        "  bf16[10,10]  200 B",
     ]
-    assert plain(rows_of(NAMES[:1], ROWS[:1], 3, 21)) == [
-        "a/kernel  12 ×",
-        "          f32[4]",
-        "            8 B",
-    ]
-    assert plain(rows_of(NAMES[:1], ROWS[:1], 3, 12)) == ["a/kernel  12 ×", "    f32[4]", "      8 B"]
-
-
-def test_blocks_have_two_lines_for_every_name_where_one_does_not_fit():
-    assert plain(blocks_of(NAMES, ROWS, 1, 80)) == plain(rows_of(NAMES, ROWS, 1, 80))
-    assert plain(blocks_of(NAMES, ROWS, 1, 50)) == [
-        "a/kernel                           12 ×",
-        "    f32[4]         8 B",
-        "a/much/longer/key/than/the/others",
-        "    bf16[10,10]  200 B",
-    ]
+    assert plain(rows_of([Text("a → b/c/d")], [[Text("x")]], 8, 2)) == ["a", "  → b/c/d", "  x"]
+    assert plain(rows_of(NAMES[:1], ROWS[:1], 12)) == ["a/kernel", "    12 ×", "    f32[4]", "      8 B"]
+    assert plain(rows_of(NAMES[1:], [[Text("  ")]], 12)) == ["a/much/longer/key/than/the/others"]
 
 
 def test_text_flows_between_its_parts():

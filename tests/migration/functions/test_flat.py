@@ -10,7 +10,7 @@ from flax import traverse_util
 from flax.core import freeze
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.migration.functions.flat import OnFlatDicts
+from ckpt_surgery.migration.functions.tracing import OnFlatDicts
 
 TREE: Any = {"params": {"dense": {"kernel": np.ones((2, 3)), "bias": np.zeros(3)}}, "step": 3, "empty": {}}
 

@@ -18,9 +18,10 @@ from flax.training.train_state import TrainState
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.keys import Key
+from ckpt_surgery.live.tree import live_tree
 from ckpt_surgery.migration.functions.rules import MOST_MATCHES, template_of
 from ckpt_surgery.migration.functions.tracing import described, recipe_of_function, source_names
-from ckpt_surgery.migration.originals import original_of_tree
+from ckpt_surgery.migration.originals import original_of_live
 from tests.support.trees import nested
 
 HERE = str(Path(__file__).name)
@@ -28,7 +29,9 @@ HERE = str(Path(__file__).name)
 
 def rules_of(function: Any, *trees: Any) -> list[Any]:
     """The rules for a function of these trees."""
-    rules: list[Any] = recipe_of_function(function, list(map(original_of_tree, trees))).document["rules"]
+    rules: list[Any] = recipe_of_function(
+        function, [original_of_live(live_tree(tree)) for tree in trees]
+    ).document["rules"]
     return rules
 
 
