@@ -167,10 +167,7 @@ def recognized(path: str) -> Mark | None:
 
 
 def stand_in(path: str) -> Mark | None:
-    """Recognize what lies in place of a checkpoint: pointers of Git LFS, web pages, a model without values.
-
-    Their names are those of real checkpoints, so that a format can claim them as damaged ones of its own.
-    """
+    """Recognize what only has a checkpoint's name: pointers of Git LFS, web pages, models without values."""
     if not is_directory(path):
         return _match_file(STAND_INS, path)
     files = _listed(path).files

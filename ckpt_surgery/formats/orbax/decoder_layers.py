@@ -48,7 +48,7 @@ def is_numbered(keys: Iterable[str]) -> bool:
 
 
 def layer_axes(leaves: Mapping[str, Leaf]) -> tuple[int, ...]:
-    """Axes, 0 or 1, along which all arrays of each stack are equally long: its layers'. Or none."""
+    """The axes, of 0 and 1, along which all arrays of each stack are equally long: their layers', perhaps."""
     stacks: dict[str, list[tuple[int, ...]]] = {}
     for key, leaf in leaves.items():
         match = _STACKED.fullmatch(key)
