@@ -100,7 +100,7 @@ FOREIGN: Mapping[str, str] = {
 
 
 def format_for(name: str) -> str | None:
-    """The format with the longest suffix that a name ends with, also one that is only read; None: none."""
+    """The format, perhaps only read, with the longest suffix that a name ends with; None if there is none."""
     suffixes = {suffix.lower(): known.name for known in formats().values() for suffix in known.suffixes}
     return _by_suffix(name, suffixes)
 

@@ -43,7 +43,7 @@ class ShardLayout:
 
 @functools.lru_cache(maxsize=1024)
 def shard_layout(encoding: str) -> ShardLayout | None:
-    """The layout of chunks that are shards alone; None for others, and for shards of shards."""
+    """The layout of chunks that are shards, without other codecs and with no shards inside; else None."""
     codecs = json.loads(encoding)
     if len(codecs) != 1 or codecs[0].get("name") != SHARDS:
         return None
