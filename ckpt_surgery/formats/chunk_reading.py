@@ -76,8 +76,9 @@ def assembled(
 ) -> np.ndarray:
     """A region, which is not empty, put together from its parts in the chunks that it touches.
 
-    `read`: (index of a chunk that is there, region counted from its beginning, its bytes, by `fetch`) →
-    elements; called in C order, or so many at a time if the region is large. Missing chunks are filled.
+    `read`: (index of a chunk that is there, region counted from the chunk's beginning, the chunk's bytes) →
+    elements. The bytes are those that `fetch` gives; without it they are empty. It is called in C order, for
+    `at_a_time` chunks at the same time if the region is large. Missing chunks are filled.
     """
     parts = list(parts_of_chunks(manifest, region))
     stored = [manifest.chunks[index] for index, _ in parts if index in manifest.chunks]
@@ -137,7 +138,10 @@ def read_elements(
     region: Region,
     check: Callable[[np.ndarray], None] | None = None,
 ) -> np.ndarray:
-    """A region of plain bytes from `offset` on, read forwards; `check` gets those of a whole array."""
+    """A region of an array that begins at `offset` as plain bytes, in any order of axes and of bytes.
+
+    Reads forwards only. `check` is given the stored bytes where the region is the whole array.
+    """
     laid, box = _as_stored(spec, codec, region)
     stored = read_region(file, offset, laid, box)
     return _in_memory(stored, box == Region.whole(laid.shape), spec.dtype, codec, check)

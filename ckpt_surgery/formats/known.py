@@ -84,11 +84,11 @@ def formats_to_write() -> str:
 
 
 _MODELS = (
-    *(".caffemodel", ".engine", ".ggml", ".mar", ".mlmodel", ".mlpackage", ".nemo", ".onnx", ".ort"),
-    *(".params", ".pb", ".pdparams", ".pt2", ".pte", ".tflite", ".trt"),
+    ".caffemodel .engine .ggml .mar .mlmodel .mlpackage .nemo .onnx .ort .params .pb .pdparams .pt2 .pte "
+    ".tflite .trt"
 )
 FOREIGN: Mapping[str, str] = {
-    **dict.fromkeys(_MODELS, "a model in another program's format"),
+    **dict.fromkeys(_MODELS.split(), "a model in another program's format"),
     **dict.fromkeys((".7z", ".bz2", ".gz", ".tar", ".tgz", ".xz", ".zip", ".zst"), "an archive"),
     **dict.fromkeys((".dill", ".joblib", ".pickle", ".pkl"), "a pickle"),
     **dict.fromkeys((".yaml", ".yml"), "a recipe"),
@@ -100,7 +100,7 @@ FOREIGN: Mapping[str, str] = {
 
 
 def format_for(name: str) -> str | None:
-    """The format with the longest suffix that a name ends with, also one that is only read; None: none."""
+    """The format, perhaps only read, with the longest suffix that a name ends with; None if there is none."""
     suffixes = {suffix.lower(): known.name for known in formats().values() for suffix in known.suffixes}
     return _by_suffix(name, suffixes)
 

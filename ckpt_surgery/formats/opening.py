@@ -129,7 +129,7 @@ OPTIONS = {
 
 
 def encoder(format: str, options: SinkOptions) -> Encoder:
-    """The encoder of a format; no disk is touched. Raises UsageError if it cannot follow the options."""
+    """The encoder of a format. Touches no disk. Raises UsageError if none writes it with these options."""
     chosen = format_named(format)
     if not chosen.writable:
         raise UsageError(f"The format `{format}` can be read but not written", hint=formats_to_write())

@@ -1,6 +1,7 @@
 """The one source, sink and encoder of formats that are described by plain data.
 
-The encoder says in the same words for all formats which leaves one cannot hold."""
+The encoder says in the same words for all formats which leaves one cannot hold.
+"""
 
 import json
 import os
@@ -163,8 +164,10 @@ class LimitedEncoder(Encoder):
         return [*sentences, *(sentence for check in more for sentence in check(leaves))]
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        adopts = self.limits.adopts or (lambda leaf, manifest: are_contiguous(manifest))
-        return leaf.spec is not None and adopts(leaf, manifest)
+        if leaf.spec is None:
+            return False
+        adopts = self.limits.adopts
+        return are_contiguous(manifest) if adopts is None else adopts(leaf, manifest)
 
 
 def quoted(leaf: Leaf) -> str:

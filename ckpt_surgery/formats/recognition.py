@@ -78,12 +78,17 @@ STAND_INS = (
 
 FILES = (
     Mark("a PyTorch file saved before 1.6", _RESAVE_TORCH, head=_PICKLED_MAGIC),
-    Mark("a TensorFlow Lite model", "Take the checkpoint that it was made from.", head=rb"TFL3", at=4),
-    Mark(  # by gzip, zstd, xz, bzip2, 7z
-        "a compressed archive",
-        _UNPACK,
-        head=rb"\x1f\x8b|\x28\xb5\x2f\xfd|\xfd7zXZ\0|BZh|7z\xbc\xaf\x27\x1c",
+    Mark(
+        "a TensorFlow Lite model",
+        "Take the checkpoint or SavedModel that it was made from.",
+        head=rb"TFL3",
+        at=4,
     ),
+    Mark("a gzip archive", _UNPACK, head=rb"\x1f\x8b"),
+    Mark("a zstd archive", _UNPACK, head=rb"\x28\xb5\x2f\xfd"),
+    Mark("an xz archive", _UNPACK, head=rb"\xfd7zXZ\0"),
+    Mark("a bzip2 archive", _UNPACK, head=rb"BZh"),
+    Mark("a 7z archive", _UNPACK, head=rb"7z\xbc\xaf\x27\x1c"),
     Mark(*_PART_OF_TORCH, name=r".*\.distcp"),
     Mark(*_PART_OF_TORCH, head=rb".*torch\.distributed\.checkpoint\.metadata"),
     Mark(
@@ -162,17 +167,16 @@ def recognized(path: str) -> Mark | None:
 
 
 def stand_in(path: str) -> Mark | None:
-    """Recognize what lies in place of a checkpoint, under its name, so that a format can claim it."""
+    """Recognize what only has a checkpoint's name: pointers of Git LFS, web pages, models without values."""
     if not is_directory(path):
         return _match_file(STAND_INS, path)
     files = _listed(path).files
     for name in files[:MOST_FILES]:
         if other := _match_file(STAND_INS, os.path.join(path, name)):
             return Mark(f"a directory with {other.what} in place of {shown(name)}", other.hint)
-    variables = _listed(os.path.join(path, "variables")).files
-    if not {"saved_model.pb", "saved_model.pbtxt"} & set(files) or any(
-        name.endswith(".index") for name in variables
-    ):
+    if not {"saved_model.pb", "saved_model.pbtxt"} & set(files):
+        return None
+    if any(name.endswith(".index") for name in _listed(os.path.join(path, "variables")).files):
         return None
     return Mark(
         "a TensorFlow SavedModel without its variables",

@@ -71,8 +71,9 @@ def layout(leaves: Sequence[Leaf], options: SinkOptions) -> list[FilePlan]:
             texts[-1][1].extend(part)
             at += len(part)
         else:
-            gaps[part[0]].append((at, part[1]))
-            at += part[1]
+            text, length = part
+            gaps[text].append((at, length))
+            at += length
     arrays = {}
     for leaf in leaves:
         if leaf.spec is not None:

@@ -75,6 +75,7 @@ def _element_type(encoded: bytes, name: str | None) -> Hdf5Type:
         h5t.TIME: "dates",
         h5t.VLEN: "lists of different lengths",
         h5t.ARRAY: "arrays",
+        h5t.BITFIELD: "bit fields",
         h5t.OPAQUE: "untyped bytes",
     }
     why = f"is an array of {kinds.get(kind, 'numbers of an unusual width or form')}"
@@ -251,7 +252,10 @@ def _fill_value(dataset: Any, creation: Any, element: Hdf5Type) -> bytes:
 
 
 def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarray:
-    """A region, which is not empty. Memory: the region, and one chunk, stored and decoded."""
+    """A region, which is not empty.
+
+    Memory: the region, and one chunk, stored and decoded; all stored ones if they are in an object store.
+    """
     filters = json.loads(manifest.codec.encoding)[1:]  # after the codec `bytes`
     spec = ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
 
@@ -265,12 +269,7 @@ def decode_region(manifest: Manifest, region: Region, fetch: Fetch) -> np.ndarra
 def decoded(data: bytes, filters: Sequence[Filter], nbytes: int) -> bytes:
     """Decode a chunk's `nbytes` bytes. Raises SourceError where they decode to another number of bytes."""
     for step in reversed(filters):
-        if step["hdf5"] == GZIP:
-            data = _inflated(data, nbytes)
-        else:  # first the first bytes of all elements, then all second ones; the rest of no element is last
-            count = len(data) // step["size"]
-            whole = np.frombuffer(data, np.uint8, count * step["size"]).reshape(step["size"], count)
-            data = whole.T.tobytes() + data[whole.size :]
+        data = _inflated(data, nbytes) if step["hdf5"] == GZIP else _unshuffled(data, step["size"])
     if len(data) != nbytes:
         raise damaged(f"a chunk decodes to {len(data)} bytes instead of {nbytes}")
     return data
@@ -286,3 +285,10 @@ def _inflated(data: bytes, nbytes: int) -> bytes:
         ends = "ends" if stream.eof else "does not end"
         raise damaged(f"a chunk inflates to {len(inflated)} bytes and {ends} there; {nbytes} belong there")
     return inflated
+
+
+def _unshuffled(data: bytes, element_bytes: int) -> bytes:
+    """The first bytes of all elements come first, then all second ones; what is no whole element is last."""
+    count = len(data) // element_bytes
+    whole = np.frombuffer(data, np.uint8, count * element_bytes).reshape(element_bytes, count)
+    return whole.T.tobytes() + data[count * element_bytes :]

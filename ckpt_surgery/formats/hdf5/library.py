@@ -4,7 +4,8 @@ Every byte that libhdf5 sees comes through `FileView`, so the number of reads ha
 the file's size, and of an object in a bucket only the pages are fetched in which the index lies.
 
 h5py is imported where it is needed, as it is an optional dependency. Everything here is single-threaded:
-h5py lets one thread at a time into the library."""
+h5py lets one thread at a time into the library.
+"""
 
 import io
 import os
@@ -125,8 +126,10 @@ def heap_objects(view: FileView, start: int) -> Iterator[tuple[int, bytes]]:
     if room < _HEAP.size:
         raise damaged(f"{what} is cut off")
     signature, _, size = _HEAP.unpack(view.bytes_at(start, _HEAP.size))
-    if signature != HEAP_SIGNATURE or size > room:
-        raise damaged(f"{what} begins with {signature!r} and has {size} bytes, of {room}")
+    if signature != HEAP_SIGNATURE:
+        raise damaged(f"{what} does not begin as one")
+    if size > room:
+        raise damaged(f"{what} has {size} bytes, of {room}")
     data, at = view.bytes_at(start, size), _HEAP.size
     while size - at >= _OBJECT.size:
         index, _, length = _OBJECT.unpack_from(data, at)
@@ -270,6 +273,7 @@ def value_of(attribute: Any, owner: Any, view: FileView) -> str | float | None:
 
 def _decoded(value: Any) -> str | None:
     """A text of UTF-8; None where it is not valid."""
+    # Bytes that are not UTF-8 become halves of surrogate pairs, which are no Unicode.
     text = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
     return text if isinstance(text, str) and is_unicode(text) else None
 

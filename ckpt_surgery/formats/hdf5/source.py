@@ -94,7 +94,7 @@ def read(path: str, selection: Selection) -> Listing:
 
 
 def _view(file: OpenFile) -> library.FileView:
-    """The HDF5 file: a member of an archive, or a file from its signature on, from where addresses count."""
+    """The HDF5 file: a member of an archive, or a file from its signature on, where its addresses begin."""
     if not is_archive(file):
         start = signature_at(file, file.stat.size) or 0
         return library.FileView(file.path, file.stat, start, file.stat.size - start)

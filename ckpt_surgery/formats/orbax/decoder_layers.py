@@ -48,7 +48,7 @@ def is_numbered(keys: Iterable[str]) -> bool:
 
 
 def layer_axes(leaves: Mapping[str, Leaf]) -> tuple[int, ...]:
-    """Axes, 0 or 1, along which all arrays of each stack are equally long: its layers'. Or none."""
+    """Axes, 0 or 1, that can be those of the layers: all arrays of each stack are equally long along them."""
     stacks: dict[str, list[tuple[int, ...]]] = {}
     for key, leaf in leaves.items():
         match = _STACKED.fullmatch(key)

@@ -199,7 +199,9 @@ def read(path: str, selection: Selection) -> ListedSource:
         files, structure = _files(directory, names, tree, database), tree.structure
         readers: dict[str, Reader] = {}
         leaves = _leaves(files, tree, readers)
-        known = dict(files.by_path) | ({} if structure is None else {structure.path: structure.stat})
+        known = dict(files.by_path)
+        if structure is not None:
+            known[structure.path] = structure.stat
         return replace(listing, leaves=leaves, files=known, readers=readers)
 
     return ListedSource(path, "orbax", listing, rest)

@@ -33,7 +33,8 @@ from ckpt_surgery.storage.json_files import malformed, read_form, read_json
 from ckpt_surgery.storage.listing import FileStat, exists
 from ckpt_surgery.storage.reading import opened
 
-STRUCTURE, SHARDINGS, STRINGS = FILES = "checkpoint", "_sharding", "_strings.json"
+STRUCTURE, SHARDINGS, STRINGS = "checkpoint", "_sharding", "_strings.json"
+FILES = (STRUCTURE, SHARDINGS, STRINGS)
 ARRAY_METADATA = "array_metadatas/process_"
 EMPTY_KINDS = ("None", "Dict", "List", "Tuple", "NamedTuple")
 

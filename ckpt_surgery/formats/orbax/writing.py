@@ -252,7 +252,10 @@ class OrbaxSink:
         self._step.close()
 
     def _collect(self, workers: Sequence[str]) -> Entries:
-        """Collect the places of all chunks; those of two workers are alike. Deletes what nobody noted."""
+        """Collect the places of all chunks. Deletes what other workers wrote, and what nobody noted.
+
+        Two workers write the same chunk only if one was taken for dead, and then both write the same values.
+        """
         sizes = self._item.sizes()
         computed: Entries = {}
         for worker in workers:

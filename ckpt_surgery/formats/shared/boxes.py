@@ -1,4 +1,4 @@
-"""Limits of arrays, checked before anything is allocated; arrays in boxes that hold every element once."""
+"""Arrays stored in boxes of any shapes, and limits of shapes, checked before anything is allocated."""
 
 import itertools
 from collections import defaultdict

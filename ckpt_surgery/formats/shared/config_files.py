@@ -96,7 +96,10 @@ _SHARD = re.compile(r"(.*)-\d+-of-(\d+)(\.\w+)")
 
 
 def read_sharded(directory: str, name: str, read: Callable[[str, str], Listing]) -> Listing:
-    """All that an index and its files hold, listed by `read`(directory, name); first metadata wins."""
+    """All that an index and the files that it names hold, which must agree.
+
+    `read`: lists one file, given by its directory and name. Of metadata, the first file's wins over all.
+    """
     index = os.path.join(directory, name)
     files, metadata = read_index(index)
     names, root = sorted(set(files.values())), real_path(directory)

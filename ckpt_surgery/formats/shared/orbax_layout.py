@@ -39,7 +39,10 @@ def is_item(directory: str) -> bool:
 
 
 def is_checkpoint(directory: str) -> bool:
-    """Whether a directory is one checkpoint, flat or of items, perhaps damaged; `3` and `10` are steps."""
+    """Whether a directory is one checkpoint (flat, or of named items), perhaps a damaged one.
+
+    Flat checkpoints in `3` and `10` are steps of their parent and not its items.
+    """
     if has_any(directory, CHECKPOINT_METADATA, V1_MARKER, COMMIT_FILE) or is_item(directory):
         return True
     return any(items_of(directory, is_item))

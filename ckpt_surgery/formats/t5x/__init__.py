@@ -29,7 +29,10 @@ def detect(path: str) -> bool:
 
 
 def _is_tree_file(path: str) -> bool:
-    """Whether a file is a map of MessagePack, not text as TensorFlow's, by its usual name or T5X's root."""
+    """Whether a file holds a tree: by its root, or by its first byte where it has the usual name.
+
+    By that byte it is a map of MessagePack, which TensorFlow's text file of the usual name is not.
+    """
     with opened(path) as file:
         first = file.read(0, min(1, file.stat.size))
         if not first or not (0x80 <= first[0] <= 0x8F or first[0] in (0xDE, 0xDF)):

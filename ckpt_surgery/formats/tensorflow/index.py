@@ -284,7 +284,10 @@ def _check_apart(variables: Mapping[str, Variable]) -> None:
 
 
 def part_key(name: str, extents: Sequence[Extent]) -> bytes:
-    """The key of a part: ordered code of 0, name (UTF-8: no 0xff), axes, each start and length."""
+    """The key of a part: an ordered code of 0, the name, the number of axes, and each start and length.
+
+    UTF-8 has no 0xff, which would have to be escaped as well.
+    """
     axes = bytes([1, len(extents)]) if extents else b"\0"  # a number of bytes, and these
     numbers = b"".join(_ordered(number) for extent in extents for number in extent)
     return b"\0" + name.encode().replace(b"\0", b"\0\xff") + b"\0\1" + axes + numbers

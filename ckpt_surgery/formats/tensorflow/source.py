@@ -68,7 +68,10 @@ def _without_numbers(key: Key, variable: bundles.Variable, path: str, files: Map
 
 
 def decoded_text(stored: bytes, part: bundles.VariablePart) -> bytes:
-    """The only text: a varint of its length (4 bytes in the checksum of all), that one's CRC, the bytes."""
+    """The only element of an array of strings: a varint of its length, a checksum of that, its bytes.
+
+    In the checksum of the whole, the length counts as a number of 4 bytes.
+    """
     length, at = varint(stored, 0)
     if length != len(stored) - at - 4:
         raise damaged(f"a text of {length} bytes does not take {len(stored)}")

@@ -43,7 +43,10 @@ def mask(crc: int) -> int:
 
 
 def table_entries(file: OpenFile) -> Iterator[Pair]:
-    """Keys and values in order, one block at a time; if SourceError is raised, all are unreliable."""
+    """Keys and values, in the order of the keys; one block is held at a time.
+
+    Raises SourceError where anything is malformed; then the entries before are unreliable too.
+    """
     if not is_table(file):
         if file.read(0, min(8, file.stat.size)) == b"version ":
             hint = "Fetch the real file: `git lfs pull`."
@@ -89,7 +92,10 @@ def _block(file: OpenFile, offset: int, size: int) -> bytes:
 
 
 def _in_block(file: OpenFile, offset: int, size: int) -> Iterator[Pair]:
-    """Entries: the length of the prefix shared with the last key, and the rest. Search offsets follow."""
+    """The entries of a block. A key is stored as the length of the prefix that it shares, and the rest.
+
+    After them come offsets for a binary search, and their number.
+    """
     block, most = _block(file, offset, size), MOST_KEYS * size
     restarts = struct.unpack("<I", block[-4:])[0] if len(block) >= 4 else 0
     end = len(block) - 4 - 4 * restarts
@@ -111,7 +117,7 @@ def _in_block(file: OpenFile, offset: int, size: int) -> Iterator[Pair]:
 
 
 def decompress(data: bytes) -> bytes:
-    """Decompress Snappy: literals, and copies of earlier bytes. Raises SourceError before taking memory."""
+    """Decompress Snappy. Raises SourceError where it is malformed, before it takes much memory."""
     size, at = varint(data, 0)
     if size > MOST_EXPANSION * len(data):
         raise damaged(f"{len(data)} compressed bytes claim to be {size} decompressed ones")

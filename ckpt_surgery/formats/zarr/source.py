@@ -48,7 +48,7 @@ def read(path: str, selection: Selection) -> Listing:
 
 
 def foreign_files(directory: str, names: Sequence[str]) -> list[str]:
-    """Those of all files in the directory, by relative path, that zarr did not write: not overwritten."""
+    """Files that zarr did not write, out of all in the directory; `--overwrite` refuses to delete them."""
     own = layout.zarr_names(names)
     return [name for name in names if name not in own]
 

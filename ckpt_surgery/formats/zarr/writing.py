@@ -144,10 +144,8 @@ class ZarrSink:
 
         def copy(one: tuple[Shape, Chunk]) -> None:
             index, chunk = one
-            name, crc = (
-                f"{output.leaf.key.text}/{zarr_layout.chunk_name(index, self._zarr)}",
-                known.get(index),
-            )
+            name = f"{output.leaf.key.text}/{zarr_layout.chunk_name(index, self._zarr)}"
+            crc = known.get(index)
             size = None if crc is None else self._places.size(name)
             there = size is not None and stored_crc(self._places, Chunk(name, 0, size)) == crc
             crcs[index] = known[index] if there else self._copy(name, chunk)

@@ -259,6 +259,7 @@ def in_list(*names: str, kinds: str) -> Leaf:
         ([one(Key.of(["../x"]))], [r"`..\/x`", "leaves the checkpoint"]),
         ([one(Key.of(["a", "b/../c"]))], ["leaves the checkpoint"]),
         ([one(Key.of(["/abs"]))], ["leaves the checkpoint"]),
+        ([one(Key.of([".", "/x"]))], ["leaves the checkpoint"]),  # as `../x`
         ([one("a\ud800")], ["Unicode"]),
         ([in_list("a", "0", kinds="dl"), in_list("a", "2", kinds="dl")], ["`a`", "index 1"]),
         ([in_list("a", "01", kinds="dl")], ["`01`", "not a decimal"]),

@@ -38,7 +38,10 @@ def flattened(
     lists: tuple[bool, ...] = (),
     is_leaf: Callable[[Node], bool] = lambda node: False,
 ) -> Iterator[tuple[Key, Node]]:
-    """The leaves below `names`, of which `lists` are indices; empty containers, too, and any `is_leaf`."""
+    """The leaves of a tree in its order. Empty containers are leaves, and so is what `is_leaf` accepts.
+
+    `names`, `lists`: the components of the key so far, and which of them are list indices.
+    """
     if not isinstance(node, dict | list) or not node or is_leaf(node):
         yield Key(names, lists), node
         return
@@ -48,7 +51,7 @@ def flattened(
 
 
 def leaf_of(key: Key, node: Node, file: str, readers: dict[str, Reader]) -> Leaf:
-    """The leaf of a node of a file; its reader, if any, goes into `readers`. Refuses placeholders."""
+    """The leaf of a node of a file; if it takes a reader, this goes into `readers`. Refuses placeholders."""
     if isinstance(node, ArrayAt):
         stored, kind = stored_array(node, file), LeafKind.SCALAR if node.scalar else LeafKind.ARRAY
         if isinstance(stored, Manifest):

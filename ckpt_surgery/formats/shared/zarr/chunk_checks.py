@@ -32,7 +32,10 @@ GZIP_HEADER, GZIP_LEAST, BLOSC_HEADER = b"\x1f\x8b\x08", 18, 16
 
 @functools.lru_cache(maxsize=1024)
 def wrappers_of(encoding: str) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Codecs of bytes around a chunk, the first one first; and those around the chunks in a shard."""
+    """Names of the codecs around a chunk that turn bytes into bytes, the first one first.
+
+    Besides, of those around the chunks inside; None where chunks are not shards.
+    """
     codecs = json.loads(encoding)
     at = next((i for i, codec in enumerate(codecs) if codec.get("name") == shards.SHARDS), None)
     if at is None:
@@ -160,10 +163,13 @@ def _check_shard(
         if offset == count == int(shards.ABSENT):
             continue
         try:
-            within = lambda at, n, begin=offset: read(begin + at, n)  # noqa: E731
-            _check_wrapped(within, count, wrappers, nbytes)
+            _check_wrapped(functools.partial(_read_within, read, offset), count, wrappers, nbytes)
         except Flaw as flaw:
             raise Flaw(f"the chunk {number} inside this shard: {flaw}") from flaw
+
+
+def _read_within(read: Read, offset: int, at: int, count: int) -> bytes:
+    return read(offset + at, count)
 
 
 ZSTD_MAGIC, SKIPPABLE = 0xFD2FB528, 0x184D2A50
@@ -178,7 +184,10 @@ RAW, RUN, RESERVED = 0, 1, 3
 
 
 def check_zstd(read: Read, length: int, nbytes: int | None) -> None:
-    """Check for whole frames of `nbytes` decoded bytes, by headers alone: RFC 8878, section 3.1."""
+    """Check that `length` bytes are whole zstd frames of `nbytes` decoded bytes; None: of any number.
+
+    The headers of frames and blocks alone tell: RFC 8878, section 3.1.
+    """
     at = least = most = 0
     if not length:
         raise Flaw("it is empty")

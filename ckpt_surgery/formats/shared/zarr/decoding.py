@@ -1,10 +1,9 @@
 """Decoding the stored chunks of zarr arrays in memory, from what their manifests say of the encoding.
 
 TensorStore decodes, as a codec: it is given the bytes, and opens no file and no object. For it, a manifest
-becomes the metadata that reads the stored array back, of version 2 or 3, with which arrays are written, too.
+becomes zarr metadata of version 2 or 3 that reads the stored array back. Arrays are written with it too.
 """
 
-import functools
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -199,7 +198,10 @@ def _decoded(
 
 
 def _open(spec: ArraySpec, chunk_shape: Shape, codec: Codec, fill: bytes | None) -> tuple[int, Any, Any]:
-    """The zarr version, an empty store for chunks, and the array in memory that decodes them."""
+    """An array in memory that decodes chunks of this description, for one thread.
+
+    The zarr version of its driver, the store for its chunks, which is empty, and the open array.
+    """
     import tensorstore as ts
 
     described = described_in_v3(spec, chunk_shape, codec)
@@ -268,7 +270,7 @@ def _compressor(codec: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-@functools.lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)
 def described_in_v3(spec: ArraySpec, chunk_shape: Shape, codec: Codec) -> dict[str, Any] | None:
     """The `zarr.json` of an array, cached: do not change it. None where version 3 has no such array."""
     codecs = [_codec_for_v3(step, spec.dtype) for step in json.loads(codec.encoding)]

@@ -43,7 +43,7 @@ class ShardLayout:
 
 @functools.lru_cache(maxsize=1024)
 def shard_layout(encoding: str) -> ShardLayout | None:
-    """The layout of chunks that are shards alone; None for others, and for shards of shards."""
+    """The layout of chunks that are shards, without other codecs and with no shards inside; else None."""
     codecs = json.loads(encoding)
     if len(codecs) != 1 or codecs[0].get("name") != SHARDS:
         return None
@@ -117,7 +117,10 @@ def index_range(manifest: Manifest, layout: ShardLayout, chunk: Chunk) -> Chunk 
 def index_entries(
     manifest: Manifest, layout: ShardLayout, chunk: Chunk, data: bytes
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Offsets and lengths, uint64, of the chunks inside by index, or `ABSENT`; None: damaged `data`."""
+    """Offsets and lengths of the chunks inside a shard, uint64, by their indices in stored order.
+
+    Both are `ABSENT` where a chunk is not stored. `data`: the bytes of the index. None where it is damaged.
+    """
     counts = _inside(layout, manifest.codec, manifest.chunk_shape)
     begin, end = (0, chunk.length - len(data)) if layout.at_end else (len(data), chunk.length)
     size = math.prod(counts) * ENTRY_BYTES

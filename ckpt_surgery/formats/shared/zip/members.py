@@ -96,7 +96,7 @@ class ZipMember:
 
 
 class Archive(dict[str, ZipMember]):
-    """The members by name in the directory's order, checked; without entries of empty directories."""
+    """The checked members of an archive by name, in its directory's order, without empty directories."""
 
     comment = b""
 
