@@ -16,6 +16,7 @@ from ckpt_surgery.core.dtypes import (
     bits,
     computation,
     converted,
+    dtype_named,
     has_infinity,
     has_nan,
     is_integer,
@@ -32,12 +33,12 @@ from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, in_expr
 
 
 @in_expressions
-def is_inexact(dtype: DType) -> bool:
+def is_inexact(dtype: str) -> bool:
     """`is_inexact('bfloat16')`: whether a dtype has fractions, as floating-point and complex numbers have.
 
     False for integers and bool: `require(is_inexact(dtype), 'quantize weights, do not truncate them')`.
     """
-    return kind(dtype) in "fc"
+    return kind(dtype_named(dtype)) in "fc"
 
 
 def number_as(value: Number, dtype: DType) -> np.ndarray:
