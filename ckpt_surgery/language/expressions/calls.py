@@ -151,7 +151,7 @@ def _converted(value: Any, annotation: Any, name: str, function: Plain) -> Any:
     if isinstance(value, Series) and Series not in kinds:
         value = list(require_no_gaps(value))
     longest = signature_of(function).longest
-    is_too_long = isinstance(value, str) and len(value) > longest
+    is_too_long = isinstance(value, str) and len(value) > longest and annotation is not Any
     if type(value) in kinds and not is_too_long:
         return value
     if not (isinstance(value, Array | Series | Number | str) or value is None or is_list(value)) and not (
@@ -165,6 +165,8 @@ def _converted(value: Any, annotation: Any, name: str, function: Plain) -> Any:
             )
         return value
     where = f"`{name}` of `{expression_name(function)}`"
+    if isinstance(value, str) and is_too_long:
+        raise FunctionError(f"{where} has {len(value):,} characters; the limit is {longest:,}")
     if not LISTS.isdisjoint(kinds) and (isinstance(value, list | tuple) or Array not in kinds):
         items = value if isinstance(value, list | tuple) else ()
         other = next((i for i, item in enumerate(items) if not isinstance(item, Array)), None)
@@ -176,8 +178,6 @@ def _converted(value: Any, annotation: Any, name: str, function: Plain) -> Any:
             wrong = "not an empty one" if isinstance(value, list | tuple) else f"not {_shown(value)}"
         message = f"{where} has to be a list of arrays, {wrong}"
         raise FunctionError(message, hint=_advice(value, kinds, function))
-    if is_too_long:
-        raise FunctionError(f"{where} has {len(value):,} characters; the limit is {longest:,}")
     if (typed := _typed(value, annotation)) is not _MISMATCH:
         return typed
     message = f"{where} has to be {_wanted(kinds)}, not {_shown(value)}"
