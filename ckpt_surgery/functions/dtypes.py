@@ -137,7 +137,8 @@ class Cast(Function):
         if self.on_overflow == "error" or nan_is_lost or kind(self.dtype) == "c":
             places = np.flatnonzero(lost)
             offending = wide.ravel()[places]
-            # Integers are compared as floats because abs(-128) of an int8 overflows.
+            # The one of largest magnitude, or a NaN. Integers are compared as floats because abs(-128) of an
+            # int8 overflows.
             sizes = np.abs(offending if kind(wide.dtype) in "fc" else offending.astype(np.float64))
             worst = np.unravel_index(places[np.argmax(sizes)], wide.shape)
             place = [start + int(i) for start, i in zip(region.starts, worst, strict=True)]

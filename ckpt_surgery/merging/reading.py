@@ -76,7 +76,7 @@ def _wrong_setting(
     elif method is not None and name in method.by_name:
         parameter = method.by_name[name]
         wanted = {bool: "true or false", int: "an integer"}.get(parameter.kind, "a number")
-        for value in (value for _, values in setting.cases for value in values):
+        for value in (value for case in setting.cases for value in case.values):
             try:
                 parameter.convert(value)
             except (ValueError, OverflowError):
