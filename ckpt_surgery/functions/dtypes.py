@@ -33,12 +33,12 @@ from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, in_expr
 
 
 @in_expressions
-def is_inexact(dtype: str) -> bool:
+def is_inexact(dtype: DType) -> bool:
     """`is_inexact('bfloat16')`: whether a dtype has fractions, as floating-point and complex numbers have.
 
     False for integers and bool: `require(is_inexact(dtype), 'quantize weights, do not truncate them')`.
     """
-    return kind(dtype_named(dtype)) in "fc"
+    return kind(dtype_named(str(dtype))) in "fc"  # Python can give the name, too
 
 
 def number_as(value: Number, dtype: DType) -> np.ndarray:

@@ -15,7 +15,7 @@ from ckpt_surgery.core.dtypes import (
     promoted,
 )
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded, number_as
+from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded, is_inexact, number_as
 from tests.functions.test_rounding import SOURCES
 from tests.support.arrays import numbers
 from tests.support.comparing import same
@@ -116,6 +116,11 @@ def test_complex_numbers_lose_no_part_silently() -> None:
     with pytest.raises(DataError, match=r"\(1\+1e\+40j\) is out of range"):
         cast([1 + 1e40j], "complex128", "complex64")
     assert cast([1 + 2j, 0], "complex64", "complex128").tolist() == [1 + 2j, 0]
+
+
+def test_types_with_fractions_and_without_by_dtype_and_by_name() -> None:
+    for name, expected in (("bfloat16", True), ("complex64", True), ("int4", False), ("bool", False)):
+        assert is_inexact(dtype_named(name)) is is_inexact(name) is expected  # type: ignore[arg-type]
 
 
 def test_a_misspelt_on_overflow() -> None:
