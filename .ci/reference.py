@@ -85,7 +85,6 @@ GROUPS: Mapping[str, str] = {
     "contractions": "Products",
     "create": "New arrays",
     "masks": "Masks and order",
-    "directions": "Directions",
     "quantization": "Quantization",
     "text": "Names and conditions",
 }

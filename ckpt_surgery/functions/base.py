@@ -78,6 +78,7 @@ class Function:
     numbers, however large the region is."""
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if "name" not in vars(cls):
             cls.name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 

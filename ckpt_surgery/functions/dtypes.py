@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ckpt_surgery.core.dtypes import (
     bits,
     computation,
     converted,
+    dtype_named,
     has_infinity,
     has_nan,
     is_integer,
@@ -26,6 +27,7 @@ from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import reinterpreted
 from ckpt_surgery.core.selections import Selection, bounds
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.arrays import Array, apply
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs, in_expressions
 
@@ -36,7 +38,7 @@ def is_inexact(dtype: DType) -> bool:
 
     False for integers and bool: `require(is_inexact(dtype), 'quantize weights, do not truncate them')`.
     """
-    return kind(dtype) in "fc"
+    return kind(dtype_named(str(dtype))) in "fc"  # Python can give the name, too
 
 
 def number_as(value: Number, dtype: DType) -> np.ndarray:
@@ -89,6 +91,10 @@ class Cast(Function):
     on_overflow: str = "error"
 
     def __post_init__(self) -> None:
+        if self.on_overflow not in (known := ("error", "saturate", "inf")):
+            guess = did_you_mean(self.on_overflow, known)
+            message = f"on_overflow should be 'error', 'saturate' or 'inf', not '{self.on_overflow}'{guess}"
+            raise FunctionError(f"`cast`: {message}")
         if self.on_overflow == "inf" and not (has_nan(self.dtype) or has_infinity(self.dtype)):
             message = f"`cast`: {self.dtype.name} has neither infinity nor NaN for on_overflow='inf'"
             raise FunctionError(message, hint="Use on_overflow='saturate'.")
@@ -131,7 +137,8 @@ class Cast(Function):
         if self.on_overflow == "error" or nan_is_lost or kind(self.dtype) == "c":
             places = np.flatnonzero(lost)
             offending = wide.ravel()[places]
-            # Integers are compared as floats because abs(-128) of an int8 overflows.
+            # The one of largest magnitude, or a NaN. Integers are compared as floats because abs(-128) of an
+            # int8 overflows.
             sizes = np.abs(offending if kind(wide.dtype) in "fc" else offending.astype(np.float64))
             worst = np.unravel_index(places[np.argmax(sizes)], wide.shape)
             place = [start + int(i) for start, i in zip(region.starts, worst, strict=True)]
@@ -149,7 +156,7 @@ class Cast(Function):
 
 
 @in_expressions
-def cast(x: Array, dtype: DType, on_overflow: Literal["error", "saturate", "inf"] = "error") -> Array:
+def cast(x: Array, dtype: DType, on_overflow: str = "error") -> Array:
     """`cast(x, dtype, on_overflow='error')`: the values of `x` converted to another dtype.
 
     Floats are rounded once, to the nearest value, ties to even. Floats cast to integers lose their fraction.

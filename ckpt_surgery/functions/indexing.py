@@ -119,9 +119,9 @@ class Index(_Gather):
         return None if item is None or taken.step != 1 else (old_axis, taken.start)
 
     def _axes(self, shape: Shape) -> list[tuple[int | Slice | None, range]]:
-        """Items with full slices for `...`, each with the indices that it takes of the input's next axis.
+        """The items, with full slices for `...`, each with the indices of an axis of the input that it takes.
 
-        None takes no axis, but makes one of length 1.
+        None, for a new axis, takes none; beside it stands the one index of the new axis.
         """
         missing = len(shape) - sum(item is not None and item is not ... for item in self.items)
         if missing < 0:

@@ -237,6 +237,8 @@ _TOKEN = re.compile(r"(\.\.\.|[()]|[A-Za-z][A-Za-z0-9_]*|1(?![A-Za-z0-9_]))|\S+"
 def parse(pattern: str) -> tuple[list[str], list[str]]:
     """The tokens of both sides. Raises FunctionError if the pattern is wrong for arrays of every shape."""
     sides: list[list[str]] = []
+    if pattern.count("->") != 1:
+        raise FunctionError(f"`rearrange`: '{pattern}' needs exactly one `->` between two sides")
     for text in pattern.split("->"):
         sides.append([])
         for match in _TOKEN.finditer(text):
@@ -249,8 +251,6 @@ def parse(pattern: str) -> tuple[list[str], list[str]]:
         repeated = [name for name, n in Counter(sides[-1]).items() if n > 1 and name not in NAMELESS]
         if repeated:
             raise FunctionError(f"`rearrange`: `{repeated[0]}` stands twice on one side of '{pattern}'")
-    if len(sides) != 2:
-        raise FunctionError(f"`rearrange`: '{pattern}' needs exactly one `->` between two sides")
     left, right = sides
     before = left[: left.index(ELLIPSIS)] if ELLIPSIS in left else []
     if before.count("(") > before.count(")"):
@@ -293,10 +293,10 @@ def rearrangement(
     side, and the shape of the result. Raises FunctionError if pattern, lengths and shape do not fit together.
     """
     left, right = parse(pattern)
+    names = [name for name in left if name not in NAMELESS]
     for name, length in lengths:
-        if name not in left:
-            guess = did_you_mean(name, set(left) - NAMELESS)
-            raise FunctionError(f"`rearrange`: no axis `{name}` in '{pattern}'{guess}")
+        if name not in names:
+            raise FunctionError(f"`rearrange`: no axis `{name}` in '{pattern}'{did_you_mean(name, names)}")
         if length < 1:
             raise FunctionError(f"`rearrange`: the length of `{name}` should be positive, not {length}")
     least = len(_axes(left, (), pattern))

@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -219,6 +219,10 @@ class Norm(Reduction):
 
     ord: int | str = 2
 
+    def __post_init__(self) -> None:
+        if self.ord not in (1, 2, "inf"):
+            raise FunctionError(f"`norm`: ord should be 1, 2 or 'inf', not {self.ord!r}")
+
     def work_dtype(self, dtype: DType) -> DType:
         return _fractional(dtype)
 
@@ -236,7 +240,7 @@ class Norm(Reduction):
 
 
 @in_expressions
-def norm(x: Array, axis: Axes = None, ord: Literal[1, 2, "inf"] = 2, keepdims: bool = False) -> Array:
+def norm(x: Array, axis: Axes = None, ord: int | str = 2, keepdims: bool = False) -> Array:
     """`norm(x, axis=None, ord=2, keepdims=False)`: the vector norm over an axis, several, or (None) all.
 
     `ord` is 1 (the sum of magnitudes), 2 (the square root of the sum of squares) or 'inf' (the largest

@@ -7,7 +7,7 @@ added up in their order. So a result is the same, bit for bit, for any chunking.
 import functools
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,8 +21,6 @@ RADIUS = {"linear": 1, "cubic": 2}
 """Methods, and how many elements of the input away the weight of an element becomes zero."""
 ALIASES = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic", "tricubic": "cubic"}
 
-Method = Literal["linear", "cubic", "bilinear", "trilinear", "bicubic", "tricubic"]
-
 
 @dataclass(frozen=True)
 class Resize(Function):
@@ -34,6 +32,8 @@ class Resize(Function):
     antialias: bool = True
 
     def __post_init__(self) -> None:
+        if ALIASES.get(self.method, self.method) not in RADIUS:
+            raise FunctionError(f"`resize`: the method '{self.method}' is not one of {', '.join(RADIUS)}")
         if any(length < 1 for length in self.shape):
             raise FunctionError(f"`resize`: lengths should be at least 1, not {list(self.shape)}")
 
@@ -89,7 +89,7 @@ class Resize(Function):
 
 
 @in_expressions
-def resize(x: Array, shape: tuple[int, ...], method: Method, antialias: bool = True) -> Array:
+def resize(x: Array, shape: tuple[int, ...], method: str, antialias: bool = True) -> Array:
     """`resize(x, shape, method, antialias=True)`: `x` interpolated to `shape`, like `jax.image.resize`.
 
     `method` is 'linear' (also called 'bilinear', 'trilinear') or 'cubic' ('bicubic', 'tricubic'): the cubic

@@ -214,7 +214,8 @@ class HookFunctions(HookSet):
                 raise UsageError(f"the hook `{name}` is not a function, but {abridged(function)}")
         self.name = self.file = "(hooks)"
         self.functions = dict(functions)
-        # The same in every process that runs the same program. What functions refer to is not looked at.
+        # The same in every process that runs the same program. What functions refer to is not looked at, so
+        # equal digests do not prove that they do the same.
         codes = [(name, _described(getattr(functions[name], "__code__", None))) for name in sorted(functions)]
         self.sha256 = hashlib.sha256(repr(codes).encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -106,8 +106,9 @@ def _written(value: Any, indent: str, where: str) -> str:
         what = f"{abridged(value)}, of type {type(value).__name__}"
         hint = "A recipe consists of mappings, lists, texts, numbers, true, false and nothing."
         raise UsageError(f"the recipe's `{where}` is {what}, which no recipe can hold", hint=hint)
-    lines = ",".join(f"\n{indent}{INDENT}{member}" for member in members) + f"\n{indent}" * bool(members)
-    return f"{{{lines}}}" if isinstance(value, Mapping) else f"[{lines}]"
+    begin, end = "{}" if isinstance(value, Mapping) else "[]"
+    lines = ",".join(f"\n{indent}{INDENT}{member}" for member in members)
+    return f"{begin}{lines}\n{indent}{end}" if members else f"{begin}{end}"
 
 
 FORMS = (

@@ -8,7 +8,7 @@ of all layers.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, PlainValidator, Strict
 
@@ -21,8 +21,13 @@ Scalar = bool | int | float | str
 Converted = bool | int | float
 
 
-Case = tuple[str | None, tuple[Scalar, ...]]
-"""Text in a tensor's name (None or `*`: any name); one value, or those from the first layer to the last."""
+class Case(NamedTuple):
+    """A value for the tensors whose name has a text in it."""
+
+    filter: str | None
+    """Text in the name; None or `*`: any name."""
+    values: tuple[Scalar, ...]
+    """One value, or the values from the first layer to the last."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Setting:
         `t` is the position of its layer in the slice, from 0 for the first to 1 for the last. `convert` gives
         a value the parameter's type; its ValueError is raised.
         """
-        fitting = (given for text, given in self.cases if text in (None, "*") or str(text) in name)
+        fitting = (c.values for c in self.cases if c.filter in (None, "*") or str(c.filter) in name)
         values = [convert(value) for value in next(fitting, ())]
         if not values:
             return None
@@ -68,7 +73,7 @@ def setting_of(value: Any) -> Setting:
         values = given if isinstance(given, list) else [given]
         if not isinstance(filter, str | None) or not all(isinstance(value, Scalar) for value in values):
             raise wrong_type(SETTING)
-        cases.append((filter, tuple(values)))
+        cases.append(Case(filter, tuple(values)))
     return Setting(tuple(cases))
 
 

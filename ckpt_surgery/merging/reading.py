@@ -75,7 +75,7 @@ def _wrong_setting(
     elif method is not None and name in method.by_name:
         parameter = method.by_name[name]
         wanted = {bool: "true or false", int: "an integer"}.get(parameter.kind, "a number")
-        for value in (value for _, values in setting.cases for value in values):
+        for value in (value for case in setting.cases for value in case.values):
             try:
                 parameter.convert(value)
             except (ValueError, OverflowError):
@@ -115,16 +115,18 @@ def _misfits(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Find
 
 def _missing(config: MergeConfig, method: Method, slice: Slice) -> Iterator[Finding]:
     """Parameters that a model or all models need, and that no scope gives."""
-    given = {*slice.parameters, *config.parameters}
-    places = [(slice.path, method.shared, given, "")]
+    of_all = {*slice.parameters, *config.parameters}
     for part in slice.parts:
-        parameters = method.of_model(part.model == slice.base)
-        places.append((part.path, parameters, given.union(part.parameters), " for this model"))
-    for path, parameters, names, of_model in places:
-        for name in (p.name for p in parameters if p.default is None and p.name not in names):
-            message = f"the parameter `{name}` is missing{of_model}"
-            hint = f"Write `parameters: {{{name}: …}}`."
-            yield Finding(path, message, hint=hint, code=Code.MISSING_FIELD)
+        for parameter in method.of_model(part.model == slice.base):
+            if parameter.default is None and parameter.name not in of_all.union(part.parameters):
+                message = f"the parameter `{parameter.name}` is missing for this model"
+                hint = f"Write `parameters: {{{parameter.name}: …}}` with the model, or for all of them."
+                yield Finding(part.path, message, hint=hint, code=Code.MISSING_FIELD)
+    for parameter in method.shared:
+        if parameter.default is None and parameter.name not in of_all:
+            message = f"the parameter `{parameter.name}` is missing"
+            hint = f"Write `parameters: {{{parameter.name}: …}}`."
+            yield Finding(slice.path, message, hint=hint, code=Code.MISSING_FIELD)
 
 
 def ignored(config: MergeConfig) -> Iterator[str]:

@@ -203,12 +203,14 @@ def config_changes(config: MergeConfig, base: Mapping[str, Any]) -> dict[tuple[s
         # For each layer of the result, the layer of the slice's first source.
         layers = [layer for slice in config.slices for layer in range(*slice.sources[0].layer_range)]
         for path, holder in _holders(base):
-            for name in [name for name in LAYERS if isinstance(holder.get(name), int)][:1]:
-                changes[*path, name] = len(layers)
-                for entry in PER_LAYER:
-                    values = holder.get(entry)
-                    if isinstance(values, list) and len(values) == holder[name] and max(layers) < len(values):
-                        changes[*path, entry] = [values[layer] for layer in layers]
+            name = next((name for name in LAYERS if isinstance(holder.get(name), int)), None)
+            if name is None:
+                continue
+            changes[*path, name] = len(layers)
+            for entry in PER_LAYER:
+                values = holder.get(entry)
+                if isinstance(values, list) and len(values) == holder[name] and max(layers) < len(values):
+                    changes[*path, entry] = [values[layer] for layer in layers]
     return changes
 
 

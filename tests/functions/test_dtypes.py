@@ -15,14 +15,11 @@ from ckpt_surgery.core.dtypes import (
     promoted,
 )
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded, number_as
-from ckpt_surgery.functions.dtypes import cast as cast_in_expressions
-from ckpt_surgery.language.expressions.calls import call
+from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded, is_inexact, number_as
 from tests.functions.test_rounding import SOURCES
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
-from tests.support.lazy_arrays import lazy
 
 NAN, INF = math.nan, math.inf
 
@@ -121,9 +118,14 @@ def test_complex_numbers_lose_no_part_silently() -> None:
     assert cast([1 + 2j, 0], "complex64", "complex128").tolist() == [1 + 2j, 0]
 
 
+def test_types_with_fractions_and_without_by_dtype_and_by_name() -> None:
+    for name, expected in (("bfloat16", True), ("complex64", True), ("int4", False), ("bool", False)):
+        assert is_inexact(dtype_named(name)) is is_inexact(name) is expected  # type: ignore[arg-type]
+
+
 def test_a_misspelt_on_overflow() -> None:
-    with pytest.raises(FunctionError, match="has to be 'error' or 'saturate' or 'inf', not 'saturated'"):
-        call(cast_in_expressions, [lazy()], {"dtype": "int8", "on_overflow": "saturated"}, "")
+    with pytest.raises(FunctionError, match="not 'saturated'; did you mean `saturate`"):
+        Cast(np.dtype(np.int8), "saturated")
 
 
 def test_bitcast_is_numpys_view() -> None:

@@ -59,6 +59,7 @@ def _grouped(data: st.DataObject, names: list[str]) -> list[list[str]]:
 
 REFUSED: list[tuple[str, dict[str, int], tuple[int, ...], str]] = [
     ("a b", {}, (3, 5), "'a b' needs exactly one `->`"),
+    ("a b => b a", {}, (3, 5), "'a b => b a' needs exactly one `->`"),
     ("a a -> a", {}, (3, 5), "`a` stands twice on one side"),
     ("(a ...) -> a ...", {}, (3, 5), "cannot have `...` in parentheses on the left"),
     ("a (b -> a b", {}, (3, 5), "a parenthesis in 'a (b -> a b' is not closed"),

@@ -56,7 +56,8 @@ def test_refusals() -> None:
 def test_bounds_are_exact() -> None:
     assert len(range_(1_000_000)) == 1_000_000
     text = "a" * 65536
-    assert replace(text, "a", "b") == "b" * 65536
+    assert call_of(replace, (text, "a", "b"), {}, "") == "b" * 65536
+    assert call_of(upper, (text,), {}, "") == "A" * 65536
     with pytest.raises(FunctionError, match=r"65,536"):
         replace(text + "b", "b", "bb")
 

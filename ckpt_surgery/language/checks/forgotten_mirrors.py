@@ -173,9 +173,10 @@ _CATEGORIES = {r"\d": "0", r"\s": " ", r"\W": "-"}
 
 @functools.lru_cache(maxsize=1024)
 def example(pattern: regex.Pattern[str]) -> str | None:
-    """A short text that the pattern fully matches: the first alternatives, and what is repeated as few times.
+    """A short text that the pattern fully matches.
 
-    None where conditions in it rule out this guess, or matching could take long.
+    It has the first of several alternatives, and as few repeats as there can be, but one at least. None where
+    conditions in the pattern rule out this guess, or matching could take long.
     """
     text, last, depth = "", "", 0
     left_out: int | None = None  # Depth of the group whose further alternatives are left out

@@ -328,7 +328,7 @@ def _pass(subject: Subject, path: DocumentPath, pass_: Pass) -> Iterator[Finding
     yield from _mirror(pass_, (*path, "mirror"))
     for index, rule in enumerate(pass_.rules):
         where = (*path, "rules", index)
-        fields = functools.reduce(operator.getitem, ("rules", index), written)
+        fields = written["rules"][index]
         if isinstance(fields, Mapping) and where not in subject.broken:
             yield from RuleCheck(subject, pass_, where, rule, fields).findings()
 

@@ -15,12 +15,21 @@ from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.text import abridged, did_you_mean
 from ckpt_surgery.functions.arrays import Array, Series, require_no_gaps
 from ckpt_surgery.functions.base import LeafKey, Number, Plain, expression_name
-from ckpt_surgery.language.expressions.scope import Lookup, are_arrays, bounded, described, is_list
+from ckpt_surgery.language.expressions.scope import (
+    MAX_STRING,
+    Lookup,
+    are_arrays,
+    bounded,
+    described,
+    is_list,
+)
 
 OTHER_NAMES: Mapping[str, str] = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "input": "x"}
 """PyTorch's names of parameters, and ours."""
 LISTS = frozenset({Sequence[Array], list[Array]})  # Annotations of lists of arrays
-LONGEST_TEXT = 4096  # Limit on the characters of a text that is an argument, such as a pattern of axes
+LONGEST_TEXT = 4096
+"""Limit on the characters of a text that is an argument, such as a pattern of axes. Functions that give text,
+an integer or a bool take any text: what an expression computes is bounded."""
 
 _COLLECTED = Parameter.VAR_POSITIONAL
 _FREE = Parameter.VAR_KEYWORD
@@ -32,6 +41,7 @@ class Signature(NamedTuple):
     parameters: tuple[Parameter, ...]  # All but keywords of any name, with `Any` for missing annotations
     free: Any  # Annotation of keywords of any name; None if there are none
     leaf_key: str | None  # Name of the parameter that gets the key of the output
+    longest: int  # Limit on the characters of a text
 
 
 @functools.cache
@@ -44,6 +54,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         tuple(p for p in all_of_them if p.kind is not _FREE and p.annotation is not LeafKey),
         next((p.annotation for p in all_of_them if p.kind is _FREE), None),
         next((p.name for p in all_of_them if p.annotation is LeafKey), None),
+        MAX_STRING if hints.get("return") in (str, int, bool) else LONGEST_TEXT,
     )
 
 
@@ -139,7 +150,9 @@ def _converted(value: Any, annotation: Any, name: str, function: Plain) -> Any:
     kinds = types_of(annotation)
     if isinstance(value, Series) and Series not in kinds:
         value = list(require_no_gaps(value))
-    if type(value) in kinds and not (isinstance(value, str) and len(value) > LONGEST_TEXT):
+    longest = signature_of(function).longest
+    is_too_long = isinstance(value, str) and len(value) > longest and annotation is not Any
+    if type(value) in kinds and not is_too_long:
         return value
     if not (isinstance(value, Array | Series | Number | str) or value is None or is_list(value)) and not (
         isinstance(value, Lookup) and isinstance(value, Sized)  # a part of a config, for `len`
@@ -152,13 +165,19 @@ def _converted(value: Any, annotation: Any, name: str, function: Plain) -> Any:
             )
         return value
     where = f"`{name}` of `{expression_name(function)}`"
+    if isinstance(value, str) and is_too_long:
+        raise FunctionError(f"{where} has {len(value):,} characters; the limit is {longest:,}")
     if not LISTS.isdisjoint(kinds) and (isinstance(value, list | tuple) or Array not in kinds):
-        if isinstance(value, list | tuple) and value and all(isinstance(item, Array) for item in value):
-            return list(value)
-        given = "an empty one" if value in ([], ()) else _shown(value)
-        raise FunctionError(f"{where} has to be a list of arrays, not {given}")
-    if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        raise FunctionError(f"{where} has {len(value):,} characters; the limit is {LONGEST_TEXT:,}")
+        items = value if isinstance(value, list | tuple) else ()
+        other = next((i for i, item in enumerate(items) if not isinstance(item, Array)), None)
+        if items and other is None:
+            return list(items)
+        if other is not None:
+            wrong = f"but item {other} is {_shown(items[other])}"
+        else:
+            wrong = "not an empty one" if isinstance(value, list | tuple) else f"not {_shown(value)}"
+        message = f"{where} has to be a list of arrays, {wrong}"
+        raise FunctionError(message, hint=_advice(value, kinds, function))
     if (typed := _typed(value, annotation)) is not _MISMATCH:
         return typed
     message = f"{where} has to be {_wanted(kinds)}, not {_shown(value)}"
