@@ -15,7 +15,7 @@ from ckpt_surgery.core.keys import Key, text_of
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, nodes_of, reads
+from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, Series, nodes_of, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.create import Full, InPlaceOf
 from ckpt_surgery.language.expressions.scope import SOURCES, Leaves, Unavailable, described
@@ -192,9 +192,8 @@ def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None 
     if isinstance(value, Leaf):
         return Entry(key, replace(value, key=key), Apply(Full((0,), 0, BOOL), ()))  # it has no elements
     if not isinstance(value, Array):
-        raise SurgeryError(
-            f"`value` gives {described(value)}, not an array or a number", code=Code.NOT_AN_ARRAY
-        )
+        problem = f"`value` gives {described(value)}, not an array or a number"
+        raise SurgeryError(problem, hint=_way_out(value), code=Code.NOT_AN_ARRAY)
     node = value.rounded_to_declared()
     if isinstance(node, Read):
         return Entry(key, node.leaf, node)
@@ -205,6 +204,16 @@ def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None 
     is_scalar = node.spec.shape == () and node.kinds == {LeafKind.SCALAR}
     kind = LeafKind.SCALAR if is_scalar else LeafKind.ARRAY
     return Entry(key, Leaf(key, kind, node.spec, sharding=sharding), node)
+
+
+def _way_out(value: object) -> str | None:
+    """What to write where a value is several arrays; None for other values."""
+    if isinstance(value, Series):
+        return "Make one array of them: `stack(xs)`, say."
+    if isinstance(value, Leaves):
+        return f"Take one of its leaves: `{value.name}['a/b']`."
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    return "Take one of them: write `[0]` behind the list, say." if is_list and value else None
 
 
 def _number(value: Number, key: Key, replaced: Leaf | None) -> Entry:

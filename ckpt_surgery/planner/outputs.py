@@ -49,7 +49,8 @@ class Destination:
     holds_empty: bool
     """Whether it has a place for None and empty containers. Otherwise they are left out."""
     linkable: Callable[[DataFile], Linkable] | None
-    """Whether a file can be linked, or StorageError where it has to be; None: everything is copied."""
+    """Whether a file can be linked; None: everything is copied.
+    Raises StorageError where only links are asked for, and the file system has none."""
     may_link: Callable[[int], bool] = lambda number: True
     """Whether the files of the output of this number may be linked."""
     served: bool = False
@@ -90,7 +91,7 @@ Ranges = Mapping[Files, Mapping[str, list[Range]]]
 
 
 def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> Transfers:
-    """Link, copy or compute each output. A file of which less than half would be used is not linked."""
+    """Decide whether each output is linked, copied or computed; files that are mostly unused are copied."""
     spare = Spare()
     stored: list[Manifest | None] = []
     """The stored bytes that become each leaf as they are; None where it has to be computed."""

@@ -157,7 +157,7 @@ def value_digests(values: Sequence[Node]) -> list[str]:
 def function_text(function: Function) -> str:
     """Text that only equal functions have: module, name, and the fields that are compared.
 
-    Raises FunctionError for fields but None, bools, numbers, texts, dtypes, `...`, and tuples of those.
+    Raises FunctionError for fields other than None, bools, numbers, texts, dtypes, `...`, and their tuples.
     """
     cls = type(function)
     fields = [field for field in dataclasses.fields(function) if field.compare]  # type: ignore[arg-type]
