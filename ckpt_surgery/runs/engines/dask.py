@@ -131,7 +131,7 @@ def write_on_worker(
 
 @contextlib.contextmanager
 def _client(scheduler: str | None, workers: int) -> Iterator[Any]:
-    """Connect to a cluster, or start processes that end with the context. Raises WorkersLost."""
+    """Connect to a cluster, or start one for this context. Raises MissingLibraryError, WorkersLost."""
     with report_missing("dask", "`engine`: Dask needs the packages dask and distributed"):
         importlib.import_module("dask").config.set({"distributed.logging": QUIET})  # read at the import
         distributed = importlib.import_module("distributed")
