@@ -197,12 +197,12 @@ def without_empty(decisions: Decisions, destination: Destination) -> Decisions:
 
 def containers(keys: Iterable[str]) -> set[str]:
     """The keys of all containers around leaves."""
-    containers: set[str] = set()  # from the leaves to the root, so that each container is looked at once
+    found: set[str] = set()  # from the leaves to the root, so that each container is looked at once
     level = {key.rpartition(SEPARATOR)[0] for key in keys if SEPARATOR in key}
     while level:
-        containers |= level
+        found |= level
         level = {key.rpartition(SEPARATOR)[0] for key in level if SEPARATOR in key}
-    return containers
+    return found
 
 
 def with_dicts(decisions: Decisions, leaves: Mapping[str, Leaf], output: OutputPolicy | None) -> Decisions:
