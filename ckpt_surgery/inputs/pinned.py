@@ -254,7 +254,7 @@ def request_of_plan(given: Request, function: str) -> Request:
 
 
 def document_of(prepared: Prepared, request: Request) -> bytes:
-    """Write a saved plan of a request whose recipe is loaded. Raises UsageError for what has no text."""
+    """Write a saved plan of a request whose recipe is loaded. Raises UsageError if it cannot be written."""
     plan, options = prepared.plan, prepared.destination
     for name, value, most in (
         ("workers", prepared.workers, document.MOST_WORKERS),

@@ -149,7 +149,7 @@ def measured(value: Node, chunks: Shape, block: Shape, pieces: Sequence[Shape] =
 
 
 def finer(value: Node, known: Cut, share: int) -> Cut:
-    """The same output in tasks of `share` bytes, or little more than the smallest that reads whole chunks.
+    """The same output in tasks of at most `share` bytes, or about the smallest that reads whole chunks.
 
     For destinations that are not stored in chunks. All tasks together read no more than they did.
     """
@@ -257,7 +257,7 @@ def _shrink(
 ) -> Shape:
     """Halve the block, in whole periods, until `share` bytes are enough for it, of all values of one shape.
 
-    Each time, along the axis for which all blocks read least. `held`: bytes needed for the first block.
+    It is halved along the axis for which all blocks together read least. `held`: bytes for the first block.
     """
     shape = values[0].spec.shape
     held = held or partial(_held, values)

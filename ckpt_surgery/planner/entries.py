@@ -184,8 +184,8 @@ def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None 
     """The entry for the result of an expression; `model` is the leaf whose sharding it inherits.
 
     A mere number fills an array like `replaced`, the leaf whose value it replaces, or becomes a scalar of
-    dtype int64, float64 or bool, as stock Orbax stores Python's numbers. Raises SurgeryError for values that
-    are neither, and for a number that the dtype does not hold.
+    dtype int64, float64 or bool, as stock Orbax stores Python's numbers. Raises SurgeryError for what is
+    neither an array nor a number, and for a number that the dtype does not hold.
     """
     if isinstance(value, bool | int | float):
         return _number(value, key, replaced if replaced is not None and replaced.kind in HAS_ARRAY else None)
@@ -281,7 +281,7 @@ PLACEHOLDER = "placeholder"
 
 @frozen()
 class Asked:
-    """Kinds and dtype that a leaf of a target accepts, in the shape of the target's `spec`, or in any."""
+    """Kinds and dtype that a leaf of a target accepts; the shape is that of its `spec`, without one any."""
 
     kinds: Set[LeafKind]
     """Kinds of leaves that it takes."""

@@ -242,7 +242,7 @@ def _flattened(key: Key, flat: Set[Path]) -> Key:
 def resharded(
     leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None, destination: Destination
 ) -> Resharded:
-    """The leaves with the shardings that the recipe's `output` asks for, where the destination holds some.
+    """The leaves with the shardings that the recipe's `output` asks for, if the destination holds any.
 
     Raises PlanError if it asks for the target's and there is no target, and if a spec does not fit.
     """

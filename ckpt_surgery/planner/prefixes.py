@@ -103,7 +103,7 @@ def suggestions(
 ) -> list[Move]:
     """Rules that give missing leaves of a target, in the order to write them; none where several would do.
 
-    `offered`: by source, the first one first, unclaimed leaves. Nothing is taken from other `leaves`.
+    `offered`: unclaimed leaves by source, the first one first. Rules leave the target's other `leaves` alone.
     """
     rules: list[Move] = []
     left = list(missing)
@@ -130,7 +130,7 @@ def suggestions(
 def _candidates(
     missing: Sequence[str], leaves: Mapping[str, Leaf], offered: Mapping[str, Tree]
 ) -> list[Move]:
-    """The moves that give missing leaves of a target, of which most fit, those that give the most first.
+    """The moves that give missing leaves, most of which fit; those that give the most come first.
 
     One leaf alone is no sign where its name is all that both keys share.
     """
@@ -270,7 +270,7 @@ def move_hints(rules: Sequence[Move], count: int, several: bool) -> Iterator[str
 
 
 def pattern_of(missing: Iterable[str], others: Collection[str]) -> str:
-    """A regular expression for missing keys and no `others`: the first subtrees that lack all leaves."""
+    """A regular expression of missing keys and of no `others`: the first subtrees that lack all leaves."""
     if not others:
         return ".*"
     inhabited = {prefix for text in others for prefix in _prefixes(text)}

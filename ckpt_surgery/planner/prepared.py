@@ -86,7 +86,7 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
     """Parts that have to be equal for a run to go on with what another one has written.
 
     They are the version of the program, a digest of the plan, and the states of its sources' files. The
-    plan's covers recipe, params and hooks, how the destination is written, the values of all outputs, and the
+    digest covers recipe, params and hooks, how the destination is written, the values of all outputs, and the
     regions into which they are cut, so that the same numbers mean the same tasks.
     """
     plan, destination = prepared.plan, prepared.destination

@@ -103,7 +103,7 @@ def check_after(
 ) -> Prepared:
     """Refuse a destination that lacks space or would lose items; returns the plan with its replacement.
 
-    Raises UsageError if it is a file of a source, DestinationError if items would be lost, StorageError.
+    Raises UsageError for a file of a source, DestinationError if items would be lost, StorageError for space.
     """
     written = prepared.destination.item or DEFAULT_ITEM
     items = () if replaces is None or replaces.one_item else replaces.items
