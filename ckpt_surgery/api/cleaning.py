@@ -1,4 +1,8 @@
-"""`clean`: list or remove what dead runs of this tool left beside a destination, and put checkpoints back."""
+"""`clean`: list or remove what dead runs left beside a destination.
+
+Removed is what a run of this tool made, by its name and by what is in it, whose run has ended. A checkpoint
+that a run moved aside goes back to its place, or stays where it is if something else took that place.
+"""
 
 import contextlib
 import enum
@@ -77,8 +81,9 @@ class CleanDocument(Versioned):
 def clean(path: PathLike, *, remove: bool = False) -> CleanDocument:
     """List what runs left beside a destination, or in a directory of several; remove what dead runs left.
 
-    Without `remove` nothing changes. Checkpoints that dead runs moved aside are put back. Raises UsageError
-    for a URL, and StorageError where something cannot be listed or removed.
+    Without `remove` nothing changes. Files of living runs stay, and so do those that no run of this tool
+    made. A checkpoint that a run moved aside before it died is put back. Raises UsageError for a URL, and
+    StorageError where something cannot be listed or removed.
     """
     given = checked_path(path)
     if is_url(given):
@@ -118,7 +123,7 @@ def list_remainders(destination: Path) -> list[RemainderEntry]:
 
 
 def remove_remainders(destination: Path) -> list[RemainderEntry]:
-    """Remove leftovers of dead runs, under the destination's lock; list all there were. Raises OSError."""
+    """Remove leftovers of dead runs under the destination's lock, and return all. Raises OSError."""
     listed = list_remainders(destination)
     lock = FileLock(lock_of(destination))
     if not any(item.state is State.DEAD for item in listed) or _is_foreign(lock_of(destination), lock.read()):

@@ -84,7 +84,7 @@ def describe_environment(options: Collection[str] = ()) -> EnvironmentDocument:
 
 
 def reported_variables(environ: Mapping[str, str], options: Collection[str]) -> dict[str, str]:
-    """Variables that a report shows, by name, without passwords; also misspelt ones of `options`."""
+    """The variables that a report shows, without passwords in URLs, and likely misspellings of options."""
     shown = {name: environ[name] for name in (*options, *SHOWN) if name in environ}
     values = {name: _QUERY.sub("?…", _USER.sub("…@", value)) for name, value in shown.items()}
     misspelt = sorted(name for name in environ if name.startswith(OWN) and name not in options)

@@ -56,7 +56,7 @@ def explain(
         plan = _below(plan, wanted, name)
         if not plan.steps and not plan.dropped:
             known = [*result, *(text for leaves in read.values() for text in leaves)]
-            raise _unknown(wanted, name, known)
+            raise _unknown(wanted, name, runs, known)
     return Explanation(asked, plan, origin, used, _excerpts(runs, origin, used))
 
 
@@ -86,13 +86,16 @@ def _below(plan: Plan, key: str, source: str | None) -> Plan:
     return replace(plan, steps=tuple(steps), dropped=tuple(dropped))
 
 
-def _unknown(key: str, source: str | None, known: Sequence[str]) -> UsageError:
+def _unknown(key: str, source: str | None, runs: Sequence[PassRun], known: Sequence[str]) -> UsageError:
     """Error for a key that neither side has, with the nearest known one."""
     parts = (text.split(SEPARATOR) for text in known)
     subtrees = (SEPARATOR.join(names[:end]) for names in parts for end in range(1, len(names)))
     guess = did_you_mean(key, dict.fromkeys([*known, *subtrees]))
     where = "the result and the sources have" if source is None else f"the source `{shown(source)}` has"
     hint = "`inspect` lists the keys of a source, `plan` those of the result."
+    between = [run.problems.pass_index for run in runs[:-1] if key in run.tree]
+    if between and source is None:
+        hint = f"There is one between the passes, after passes[{between[0]}]: give the key before or after."
     return UsageError(f"{where} no leaf and no subtree `{shown(key)}`{guess}", hint=hint)
 
 

@@ -39,8 +39,8 @@ from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.written import KEEP, document_of
 from ckpt_surgery.language.yaml.writing import with_rules
 from ckpt_surgery.planner.disguised import is_uint16
+from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.prepared import Prepared
-from ckpt_surgery.planner.target import is_listing, read_listing
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.system.progress_bars import reported
 from ckpt_surgery.system.resources import default_memory

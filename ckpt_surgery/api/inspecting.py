@@ -154,7 +154,8 @@ def _open_side(given: CheckpointLike, step: int | None, item: str | None, uint16
     except UsageError as error:
         if item is None:
             raise
-        problem, apart = error.problems[0], "Where only one side has it, give each by the path of its item."
+        problem = error.problems[0]
+        apart = "Where only one side has it, name the path of each item, without `item=…` and `step=…`."
         raise UsageError(replace(problem, hint=f"{problem.hint or ''} {apart}".strip())) from None
 
 
@@ -165,7 +166,7 @@ def _structure_of(format: str) -> Holds:
 
 
 def history_of(source: Source) -> History | None:
-    """How metadata and record say a checkpoint was made, without malformed entries; None if they do not."""
+    """Read from metadata and record how a checkpoint was made; None if no well-formed entry says so."""
     entry, document = history_entry(source.metadata), dict[str, Any]()
     with contextlib.suppress(SourceError, ValueError, RecursionError):  # of a record that cannot be read
         read = json.loads(read_record_of(source) or "{}")

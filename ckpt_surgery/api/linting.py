@@ -1,6 +1,7 @@
 """`lint`: find problems of recipes without a checkpoint, and mend those that have a single remedy.
 
-A remedy is taken only where lint then finds neither the mistake nor a new one. Imports nothing of planning.
+A remedy is tried on the text, and taken only where lint then finds neither the mistake nor a new one. Where
+two remedies would do, none is taken. Imports nothing of planning.
 """
 
 import difflib
@@ -80,6 +81,8 @@ _DOUBLE = re.compile(r'"([^"]*)"')
 _YAML_ESCAPE = re.compile(r'\\[0abtnvfre "/\\N_LPxuU]|\\$')
 _BOOLEAN = {"yes": "true", "on": "true", "no": "false", "off": "false", "y": "true", "n": "false"}
 _GROUP = re.compile(r"\\(?:([1-9]\d?)|g<(\w+)>)")
+_KEY_OF_GROUP = re.compile(r"""\[(?:f?)(['"])((?:(?!\1)[^\\{}])*(?:\\[1-9](?:(?!\1)[^\\{}])*)+)\1\]""")
+"""The key of a lookup, in quotes, with the sign of a group: in expressions, that is the character U+0001."""
 _DOLLAR = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _QUOTED = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 _QUOTE = re.compile("['\"]")
@@ -105,7 +108,8 @@ class Mended:
 def mend_recipe(path: PathLike) -> Mended:
     """Rewrite a recipe without the mistakes that have a single remedy; comments and layout stay.
 
-    It is replaced in one step, if at all. Raises UsageError if it cannot be read or changed, StorageError.
+    The file is replaced in one step, and not at all where nothing was mended. Raises UsageError for a recipe
+    of the package and where the file cannot be read, StorageError where it cannot be written.
     """
     name = os.fspath(path)
     if name.startswith(PREFIX):
@@ -133,7 +137,20 @@ def mended_text(text: str, path: str) -> Mended:
         if remedied is None:
             break
         after, problems = remedied
-    return Mended(path, text, after, tuple(problems))
+    return Mended(path, text, _with_keys_of_groups(after, problems, path), tuple(problems))
+
+
+def _with_keys_of_groups(text: str, problems: Sequence[Problem], path: str) -> str:
+    """Mend templates' groups in keys of `source[…]`, which lint misses, on lines where it finds nothing."""
+    known, lines = set(map(_identity, problems)), text.split("\n")
+    wrong = {problem.place.line for problem in problems if problem.place}
+    for number, line in enumerate(lines, 1):
+        changed = line if number in wrong else _with_groups_in_keys(line)
+        if changed != line:
+            candidate = [*lines[: number - 1], changed, *lines[number:]]
+            if known >= set(map(_identity, _problems("\n".join(candidate), path))):
+                lines = candidate
+    return "\n".join(lines)
 
 
 def _problems(text: str, path: str) -> Sequence[Problem]:
@@ -172,7 +189,10 @@ def _is_mended(problem: Problem, before: Sequence[Problem], after: Sequence[Prob
 
 
 def _is_brought(new: Problem, mended: Problem) -> bool:
-    """True if the mended field contradicts others of its mapping: what is inside it was only hidden."""
+    """True if a new problem says that the mended field contradicts others of its mapping.
+
+    Those inside the mended field were only hidden by its name.
+    """
     if new.place is None or mended.place is None:
         return True
     mapping = _mapping(mended.place.path)
@@ -250,6 +270,19 @@ def _without_signs_of_templates(line: str) -> str:
     if value[:1] in ("'", '"') or any(_QUOTE.search(part) for part in parts[::2]):
         return line
     return before + "".join(_expression(part) if n % 2 == 0 else part for n, part in enumerate(parts))
+
+
+def _with_groups_in_keys(line: str) -> str:
+    """The line with `source[f'a/{g[1]}']` for `source['a/\\1']`, which no key can be."""
+    field = _EXPRESSION_FIELD.match(line)
+    if field is None or field[2][:1] in ("'", '"'):
+        return line
+
+    def text(key: re.Match[str]) -> str:
+        name = re.sub(r"\\([1-9])", r"{g[\1]}", key[2])
+        return f"[f{key[1]}{name}{key[1]}]"
+
+    return field[1] + _KEY_OF_GROUP.sub(text, field[2])
 
 
 def _expression(text: str) -> str:

@@ -103,7 +103,7 @@ def model_paths(config: PathLike) -> tuple[str, ...]:
 
 
 def _places(loaded: LoadedConfig) -> dict[str, str]:
-    """The path of each model, from here or from the file, in the recipe's order. Raises RecipeError."""
+    """The paths of the models, from here or from the configuration. Raises RecipeError for missing ones."""
     directory, places = Path(loaded.path).parent, dict[str, str]()
     for model in models_of(loaded.config):
         paths = (model, os.path.join(directory, model))

@@ -163,8 +163,8 @@ def _requested(recipe: Any, sources: tuple[Any, ...], target: Any, shardings: An
         target = target._as_source()
         target = target.tree if isinstance(target, InMemory) else target
     if isinstance(target, str | os.PathLike):
-        hint = "Give the tree whose structure the result has, such as `jax.eval_shape(init, …)`."
         problem = f"the target is the path {shown(os.fspath(target))}, and `restore` needs a tree in memory"
+        hint = "Give the tree whose structure the result has, such as `jax.eval_shape(init, …)`."
         raise UsageError(problem, hint=hint)
     tree = None if target is None else InMemory(target)
     request = replace(requested(recipe, sources, None, options), target=tree, shardings=shardings)
@@ -235,7 +235,7 @@ def _planned_shardings(plan: Plan, shardings: Any) -> dict[str, Any]:
 
 
 def _with_own_dtypes(target: Target, tree: LiveTree) -> Target:
-    """Make the target's dtypes the default; else Python's numbers get in JAX's arrays what JAX gives."""
+    """Make the target's own dtypes the default; with another policy, Python's numbers get those of JAX."""
     import jax
 
     def dtype_of_number(leaf: Leaf, dtype: DType) -> DType:

@@ -117,8 +117,17 @@ def _verified(source: Source, mode: Depth, means: Means, drawn: tuple[float, int
     times = _times_notice(retimed, unread, len(computed))
     others = _notices(record, source, mode, {} if checker.flaws else computed)
     notices = (*times, *others, *_sample_notice(sample))
-    about = source.path, mode, source.format, len(leaves)
-    return Verified(*about, read, unread, tuple(checker.flaws), notices, sample)
+    return Verified(
+        source.path,
+        mode,
+        source.format,
+        len(leaves),
+        bytes_read=read,
+        bytes_not_read=unread,
+        flaws=tuple(checker.flaws),
+        notices=notices,
+        sample=sample,
+    )
 
 
 def _check_against(record: Record, source: Source, mode: Depth, checker: Checker) -> list[AdoptedFile]:

@@ -37,7 +37,7 @@ from ckpt_surgery.system.resources import default_memory
 
 
 class OpenSource:
-    """A source that stays open for a program, with its values, and refuses to read once it has changed."""
+    """A source that stays open for a program, and refuses to read once it has changed. Safe for threads."""
 
     def __init__(self, source: Source, given: OpenedPath | InMemory):
         self.stored, self.given = source, given
@@ -107,7 +107,8 @@ class OpenSource:
     def _check_files_of(self, leaf: Leaf, region: Region) -> None:
         """Raise SourceError if a file that a region was read from has changed.
 
-        All files count if some of the region does not lie in chunks of files, but in an index, or nowhere.
+        All files count if some of the region does not lie in chunks of files: in an index, in chunks that
+        are missing, or in an array without a grid of chunks.
         """
         manifest = leaf.manifest
         chunks: list[Chunk | None] = [None] if region.size else []

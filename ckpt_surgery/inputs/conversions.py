@@ -74,8 +74,9 @@ def choose_conversion(
         hint = f"It has {', '.join([layout.name for layout in model.layouts])}."
         raise UsageError(f"no recipe converts {model.title} to the layout {to}", hint=hint)
     if not _has_key(source, model.key):
-        problem = f"{shown(source.path)} lacks the names of Hugging Face: no key matches `{model.key}`"
-        raise UsageError(problem, hint=f"Convert it to the layout {HF} first.")
+        what = f"does not have the names of Hugging Face: no key matches `{model.key}`"
+        hint = f"Layouts are converted from there and to there: convert it to the layout {HF} first."
+        raise UsageError(f"{shown(source.path)} {what}", hint=hint)
     return ChosenConversion(model, layout, layout.there.recipe, _joined_params(layout.there.params, given))
 
 
@@ -118,7 +119,7 @@ def _layout_of(source: Source, model: Model, given: Mapping[str, str]) -> ModelL
 
 
 def _maxtext_or_jax(source: Source, model: Model, layout: ModelLayout) -> ModelLayout:
-    """Decide between `jax` and `maxtext` for one `params/`. Raises UsageError where values would differ."""
+    """Decide between the layouts `jax` and `maxtext` for a tree with one `params/`. Raises UsageError."""
     maxtext, leaves = model.layout("maxtext"), source.leaves()
     if layout.name != "jax" or maxtext is None:
         return layout
@@ -127,14 +128,15 @@ def _maxtext_or_jax(source: Source, model: Model, layout: ModelLayout) -> ModelL
         return maxtext
     if decoder_layers.layer_axes(leaves) not in ((), (1,)) or maxtext.computed == layout.computed:
         return layout
-    problem = f"{shown(source.path)} can be in the layout maxtext or jax, whose values are not the same"
+    why = "its weights are below one `params/`, and its layers not stacked along axis 0"
+    problem = f"{shown(source.path)} can be in the layout maxtext or jax: {why}"
     hint = 'If MaxText trained it, `set={"layout": "maxtext"}`, otherwise `set={"layout": "jax"}`: for '
     hint += f"{model.title} they differ in values ({maxtext.computed})."
     raise UsageError(problem, hint=hint, code=Code.WRONG_VALUE)
 
 
 def _params_of_tree(source: Source, layout: ModelLayout, named: Collection[str]) -> dict[str, str]:
-    """Params that a tree's layers decide. Raises UsageError where the tree can be read in two ways."""
+    """Derive from a tree's layers the params that are neither `named` nor defaults. Raises UsageError."""
     params, leaves, path = dict[str, str](), source.leaves(), shown(source.path)
     if not layout.axis:
         return params

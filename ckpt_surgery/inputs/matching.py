@@ -43,7 +43,7 @@ def selected(leaves: Mapping[str, Leaf], match: str | None, under: str | None) -
 
 
 def matching(leaves: Mapping[str, Leaf], match: str | None) -> dict[str, Leaf]:
-    """The leaves whose whole keys match; all if `match` is None. Raises UsageError, RecipeError if slow."""
+    """The leaves whose whole keys match; all of them if `match` is None. Raises UsageError, RecipeError."""
     if match is None:
         return dict(leaves)
     try:
@@ -56,7 +56,7 @@ def matching(leaves: Mapping[str, Leaf], match: str | None) -> dict[str, Leaf]:
 
 
 def below(leaves: Mapping[str, Leaf], under: str | None) -> dict[str, Leaf]:
-    """The leaves of the subtree with this key, or the leaf; all if it is None. Raises UsageError for none."""
+    """The leaves of the subtree with this key, or the leaf itself; all if it is None. Raises UsageError."""
     if under is None:
         return dict(leaves)
     start = text_of(under).rstrip(SEPARATOR) + SEPARATOR

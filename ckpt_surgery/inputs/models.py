@@ -1,4 +1,4 @@
-"""Models that packaged recipes convert, with their layouts, for `convert --to`: what `models.yaml` says."""
+"""Models that packaged recipes convert, with their layouts, for `convert --to`: those of `models.yaml`."""
 
 import functools
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class ModelLayout:
     back: Run
     """To the layout of Hugging Face, from a checkpoint without a record of a conversion."""
     key: str
-    """A regular expression that a key matches in every checkpoint of this layout, and in none of others."""
+    """A regular expression that matches a key in every checkpoint of this layout, and in no other layout."""
     computed: str = ""
     """Values that are computed and rounded once; empty: none, everything is exact to the bit."""
     proofs: tuple[str, ...] = ()

@@ -78,7 +78,7 @@ def changed_since_opening(path: str, changed: Sequence[tuple[str, str]]) -> Sour
 
 
 def open_sources(request: Request) -> list[Source]:
-    """Open the sources of a request, or its last steps, a source each. Raises as `open_input`, UsageError."""
+    """Open the sources of a request, or one for each of the last steps. Raises SourceError, UsageError."""
     pairs = [(source, request.step) for source in request.sources]
     if request.last is not None:
         pairs = [(source, step) for step in last_steps(request) for source in request.sources]
@@ -87,7 +87,7 @@ def open_sources(request: Request) -> list[Source]:
 
 
 def with_recipe(request: Request) -> Request:
-    """Read the recipe of a request, if it has an unread one; a function is traced, opening the sources.
+    """Read the recipe of a request, unless it was read before; a function is traced, with its sources open.
 
     Raises RecipeError, and for a function what `open_sources` and `traced` raise.
     """
@@ -104,7 +104,7 @@ def with_recipe(request: Request) -> Request:
 
 @without_collection()
 def traced(function: Function, sources: Iterable[Source], uint16: str | None) -> MigratedRecipe:
-    """Trace a function with its sources' listings. Raises its errors, and UsageError for unwritable code."""
+    """Trace a function with the listings of its sources. Raises UsageError for what no recipe can say."""
     from ckpt_surgery.migration.functions.tracing import recipe_of_function  # imports what functions need
     from ckpt_surgery.migration.originals import original_of_leaves, original_of_live
     from ckpt_surgery.planner.disguised import as_bfloat16, is_uint16
@@ -124,9 +124,14 @@ def traced(function: Function, sources: Iterable[Source], uint16: str | None) ->
 def last_steps(request: Request) -> list[int]:
     """Find the latest finished steps of the one source of a request, ascending, as many as it asks for."""
     count = request.last or 0
-    if count < 1 or len(request.sources) != 1 or request.step is not None:
-        problem = f"`last={count}` chooses 1 or more steps of the one source, and goes without `step`"
-        raise UsageError(problem, hint="Name one directory of steps, or leave out `last=N`.")
+    wrong = "the number of steps is at least 1" if count < 1 else None
+    if len(request.sources) != 1:
+        wrong = f"the steps are those of one source; {len(request.sources)} are given"
+    elif request.step is not None:
+        wrong = f"`step={request.step}` chooses one step"
+    if wrong is not None:
+        hint = "Name one directory of steps, or leave out `last=N`."
+        raise UsageError(f"`last={count}`: {wrong}", hint=hint)
     source = open_input(request.sources[0], item=request.item, src_format=request.src_format)
     steps = details_of(source).choices().steps
     if len(steps) < count:
@@ -155,8 +160,9 @@ def without_values(source: Source) -> frozenset[str]:
 
 
 def with_samples(planned: R) -> R:
-    """Add samples of the sources' files to a plan, for `check_unchanged`, before data is read or it is saved.
+    """Add samples of the sources' files to a plan, so that `check_unchanged` notices changed contents.
 
+    Call it once data will be read or the plan saved: no file is sampled for a plan that is only shown.
     Raises SourceError where leaves of a tree are read that have no values.
     """
     plan, sources = planned.plan, planned.sources
@@ -247,15 +253,16 @@ def configs_of(files: ConfigFiles) -> Configs:
         check_access(source.path)
     configs: dict[str, Config] = {}
     for name, source in files.sources.items():
-        called, given = f"{CONFIGS}[{name!r}]" if configs else CONFIG, files.given.get(name)
-        place = given or config_place(source.path)
-        absent = f"there is no {os.path.basename(place)} beside {shown(source.path)}"
+        called = f"{CONFIGS}[{name!r}]" if configs else CONFIG
+        absent = f"there is no {os.path.basename(config_place(source.path))} beside {shown(source.path)}"
+        if in_memory(source):
+            absent = f"{source.path} is in memory, where no config is beside it"
         configs[name] = Config(called, absent, partial(_config_layers, name, files))
     return Configs(configs)
 
 
 def _config_layers(name: str, files: ConfigFiles) -> list[Layer]:
-    """The mappings of a source's config, by precedence: the file, or what is recorded; then the history."""
+    """The mappings that make up a source's config, those of the highest precedence first."""
     metadata, file = files.sources[name].metadata, files.of(name)
     record = history_entry(metadata)
     earlier = Layer("the record of the conversion", {RECORD: record} if record else {}, of_model=False)

@@ -62,9 +62,10 @@ def check_documents(
 
 
 def _check_document(document: Path, others: Iterable[Path], into: bool = True) -> None:
-    """Refuse to write a document over another path of the command, or `into` it, or where it cannot be.
+    """Refuse to write a document over another path of the command, or into it.
 
-    The others need not exist. A device or a pipe is written to. Raises UsageError, StorageError.
+    The others need not exist; without `into` they are files. A device or a pipe is written to. Raises
+    UsageError, and StorageError where the system would refuse.
     """
     with storage_errors(document):
         if "\0" in os.fspath(document):
@@ -105,7 +106,7 @@ def _files(checkpoint: CheckpointPath) -> list[str]:
 
 
 def named_in(request: Request) -> tuple[list[CheckpointPath], list[str]]:
-    """Collect the checkpoints and other files of a plan, or of a saved one. Raises UsageError."""
+    """Collect the checkpoints of a plan, also of a saved one, and its other files. Raises UsageError."""
     from ckpt_surgery.planner.document import read_plan_file  # imports what only saved plans need
 
     recipe = request.recipe
@@ -148,7 +149,7 @@ def check_kept(document: PathLike, overwrite: bool, alike: bytes = _NOTHING) -> 
 
 
 def write_document(path: PathLike, data: bytes) -> None:
-    """Write a document atomically, following links, or to a device or a pipe. Raises StorageError."""
+    """Write a document in one step, where links lead, or into a device or a pipe. Raises StorageError."""
     place = Path(os.path.realpath(path))
     if is_stream(place):
         with storage_errors(place), open(place, "wb") as stream:

@@ -1,6 +1,7 @@
-"""Requests pinned by a saved plan or a Plan: they are planned again, and must give the same plan.
+"""Requests pinned by a saved plan or a Plan object: they are planned again, and must give the same plan.
 
-Saved plans can be shown without their sources, with a note on whether these still fit.
+Neither reads the recipe again. Saved plans can be shown without their sources, with a note on whether these
+still fit.
 """
 
 import os
@@ -40,11 +41,12 @@ from ckpt_surgery.live.source import FORMAT
 from ckpt_surgery.planner import document
 from ckpt_surgery.planner.cutting import budget_for, room_of, too_little
 from ckpt_surgery.planner.document import looks_of, shown_plan
+from ckpt_surgery.planner.listings import listed_leaves, listing_json
 from ckpt_surgery.planner.plan import Input, Plan, origin_of, with_origin
 from ckpt_surgery.planner.plan_json import planned_leaf
 from ckpt_surgery.planner.planning import peak_of
 from ckpt_surgery.planner.prepared import Prepared, plan_digest
-from ckpt_surgery.planner.target import TARGET, listed_leaves, listing_json
+from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.storage.views import forget
 
 if TYPE_CHECKING:
@@ -192,7 +194,8 @@ def check_same_plan(plan: Plan, memory: int, pinned: Pinned) -> None:
     needed, leaf = max(cut, key=lambda task: task[0], default=(0, None))
     if leaf is not None and needed > room_of(memory):
         what = f"`{shown(leaf.key.printed)}`: one of its tasks needs {bytes_text(needed)}"
-        raise too_little(what, memory, room_of(memory), budget_for(needed))
+        otherwise = "; or make the plan again with this budget, which cuts finer"
+        raise too_little(what, memory, room_of(memory), budget_for(needed), otherwise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,10 +236,9 @@ def request_of_plan(given: Request, function: str) -> Request:
     """Make the request of a Plan given as the recipe. Raises UsageError if it does not suit `function`."""
     plan, origin = given.recipe, origin_of(given.recipe)
     if not isinstance(origin, PlanOrigin):
-        problem = (
-            f"{THE_PLAN} has lost its sources: it was copied, changed or pickled, or is part of a result"
-        )
-        raise UsageError(problem, hint=f"Give the Plan itself that `{MADE_BY[function]}` returned.")
+        why = "it was copied, changed or pickled, or is part of a result"
+        hint = f"Give the Plan itself that `{MADE_BY[function]}` returned."
+        raise UsageError(f"{THE_PLAN} has lost its sources: {why}", hint=hint)
     if (other := origin.carried_out_by) != function:
         made = f"{THE_PLAN} was made by `{MADE_BY[other]}`"
         hint = f"Call `{other}(plan)`, or make the plan with `{MADE_BY[function]}`."
@@ -258,7 +260,7 @@ def request_of_plan(given: Request, function: str) -> Request:
 
 
 def document_of(prepared: Prepared, request: Request) -> bytes:
-    """Write a saved plan of a request with its recipe loaded. Raises UsageError for what has no text."""
+    """Write a saved plan of a request whose recipe is loaded. Raises UsageError if it cannot be written."""
     plan, options = prepared.plan, prepared.destination
     for name, value, most in (
         ("workers", prepared.workers, document.MOST_WORKERS),

@@ -24,7 +24,7 @@ from ckpt_surgery.inputs import opening
 from ckpt_surgery.inputs.model_configs import config_warnings
 from ckpt_surgery.inputs.options import SourceOptions
 from ckpt_surgery.inputs.pinned import as_pinned, check_same_sources, load_hooks, options_of, reopen_sources
-from ckpt_surgery.inputs.request import Request, with_hooks
+from ckpt_surgery.inputs.request import InMemory, Request, with_hooks
 from ckpt_surgery.inputs.warnings import chosen_item_notes, destination_warnings, dropped_items, plan_warnings
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
@@ -34,12 +34,13 @@ from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.wanted import Wanted
 from ckpt_surgery.planner.decisions import OnPass
 from ckpt_surgery.planner.entries import not_held
+from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.mistakes import check_keys, check_sources_used, target_share
 from ckpt_surgery.planner.outputs import Destination, without_shardings
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.prepared import DEFAULT_FORMAT, DestinationOptions, Prepared
-from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, is_listing, listed_target, read_listing
+from ckpt_surgery.planner.target import TARGET, Target, as_bfloat16, listed_target
 from ckpt_surgery.storage.linking import SafeToHardlink, linking_rule
 from ckpt_surgery.storage.listing import data_file, is_file, real_path
 from ckpt_surgery.system.resources import default_memory, default_workers
@@ -144,7 +145,7 @@ def plan_inputs(
 def open_inputs(request: Request) -> Inputs:
     """Open the sources and the target of a request whose recipe was read.
 
-    Raises RecipeError, SourceError, PlanError or UsageError, and SourcesChanged if a plan's have changed.
+    Raises RecipeError, SourceError, PlanError or UsageError, and SourcesChanged if a saved plan's changed.
     """
     pinned = request.pinned
     loaded: LoadedRecipe = request.recipe or parse_recipe("version: 1\n", history.NO_RECIPE, request.set)
@@ -161,7 +162,15 @@ def open_inputs(request: Request) -> Inputs:
         given = request.opened or opening.open_sources(request)
     else:
         given = reopen_sources(request, pinned)
-    sources = dict(zip(loaded.recipe.source_names(len(given)), given, strict=True))
+    try:
+        names = loaded.recipe.source_names(len(given))
+    except UsageError as error:
+        too_many = len(given) > len(loaded.recipe.named_sources)
+        if not too_many or request.target is not None or not isinstance(request.sources[-1], InMemory):
+            raise
+        hint = "If the last tree is the target, say so: `target=…`."
+        raise UsageError(replace(error.problems[0], hint=hint)) from None
+    sources = dict(zip(names, given, strict=True))
     configs = opening.ConfigFiles(dict(sources), request.config, None if pinned is None else pinned.configs)
     loaded = replace(loaded, configs=opening.configs_of(configs))
     listings = {name: source.leaves() for name, source in sources.items()}
@@ -229,8 +238,8 @@ def _target_of(source: Source, policy: fields.TargetPolicy) -> Target:
 def resolve_destination(request: Request, output: fields.OutputPolicy | None) -> DestinationOptions:
     """Decide format and options of the destination; `output` is the recipe's part about it, if it has one.
 
-    The format is the request's, the recipe's, that of the name, or Orbax. Raises UsageError for names of
-    formats that cannot be written.
+    The format is the request's, else the recipe's, else that of the destination's name, else Orbax. Raises
+    UsageError for a name of a format that cannot be written.
     """
     if request.dst is not None and request.format is None:
         formats.check_name(request.dst)

@@ -31,7 +31,7 @@ MOST_NAMES = 5
 
 
 def plan_warnings(plan: "Plan", sources: Mapping[str, Source]) -> tuple[str, ...]:
-    """Warnings that hold for any destination. Raises SourceError for unreadable leaves, PlanError."""
+    """Warnings that hold for any destination. Raises SourceError or PlanError for leaves that are misread."""
     from ckpt_surgery.planner.target import TARGET  # imports planning
 
     inputs = [source for source in plan.inputs if source.name != TARGET]
@@ -51,7 +51,7 @@ def leaves_read(plan: "Plan") -> dict[tuple[str, str], Leaf]:
 
 
 def filled_chunks(plan: "Plan", leaves: Mapping[tuple[str, str], Leaf]) -> tuple[str, ...]:
-    """Warn of chunks that are read but not stored, in formats that store all chunks (not `Format.sparse`)."""
+    """Warn of chunks that are read but not stored, and so have the fill value; not of `sparse` formats'."""
     dense = {i.name for i in plan.inputs if i.format != TREE and not formats.format_named(i.format).sparse}
     lacking: dict[tuple[str, str], int] = {}
     for (source, _), leaf in leaves.items():

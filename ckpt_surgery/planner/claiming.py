@@ -1,6 +1,7 @@
 """Assign leaves to rules: the first one that matches the leaf's key and whose `when` is true."""
 
 import heapq
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -15,7 +16,7 @@ from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import did_you_mean, number_of, shown
 from ckpt_surgery.language.expressions.naming import TARGET
-from ckpt_surgery.language.expressions.regexes import MatchBudget, alternation, safe_length
+from ckpt_surgery.language.expressions.regexes import MatchBudget, alternation, compile_pattern, safe_length
 from ckpt_surgery.language.expressions.scope import Unavailable
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.planner.entries import Entry, Tree, x_of
@@ -26,6 +27,8 @@ from ckpt_surgery.planner.target import Target
 CLAIMS_NOTHING = "the rule claims nothing"
 OPEN_ENDS = (")", "*", "+", "?")
 """Ends of patterns that match whatever follows: that one matches the beginning of a key says nothing."""
+_ESCAPED = re.compile(r"\\([.^$*+?{}\[\]|()])")
+"""A sign that stands for itself in a pattern."""
 MISSING = "missing"
 """Value of `fallback` by which the target's own value is the last resort."""
 MOST_IN_BATCH = 32
@@ -127,7 +130,7 @@ class NearMiss(NamedTuple):
 def near_miss(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchBudget) -> NearMiss | None:
     """The first key of which a pattern, which matches none, matches the beginning or else another part.
 
-    None once `matching` is used up. A pattern with an open end, such as `a/(.*)`, is about no beginning.
+    None, too, once `matching` is used up. Beginnings say nothing of patterns with an open end: `a/(.*)`.
     """
     cuts = {key: [i for i, sign in enumerate(key) if sign == SEPARATOR] for key in keys}
     heads: dict[str, str] = {}
@@ -185,9 +188,13 @@ def claims_nothing(
         assert pattern is not None
         guess = did_you_mean(pattern.pattern, keys)
         where, part, key = near_miss(pattern, keys, matching) or ("", "", "")
+        meant = None if others or rule.rule.match is None else _meant(pattern, keys, matching)
         if where == "beginning":
             why = f"it matches only the beginning of keys such as `{shown(key)}`"
             hint = "For all that is below, add `/.*`: a pattern has to match the whole key."
+        elif meant is not None:
+            why = f"no key is called `{shown(meant)}`"
+            hint = f"For all keys that the regular expression matches, write a recipe: `match: '{meant}'`."
         elif where and not others and not guess:
             why = f"it matches only a part, `{shown(part)}`, of keys such as `{shown(key)}`"
             hint = "A pattern has to match the whole key: write what stands around the part, or `.*`."
@@ -197,12 +204,24 @@ def claims_nothing(
     return SurgeryError(f"{CLAIMS_NOTHING}: {why}", hint=hint, code=Code.CLAIMS_NOTHING)
 
 
+def _meant(pattern: regex.Pattern[str], keys: Iterable[str], matching: MatchBudget) -> str | None:
+    """The pattern without its backslashes before signs, if that matches keys: `-e` takes a key literally."""
+    bare = _ESCAPED.sub(r"\1", pattern.pattern)
+    try:
+        compiled = compile_pattern(bare)
+        matches = bare != pattern.pattern and any(matching.fullmatch(compiled, key) for key in keys)
+    except SurgeryError:
+        return None
+    return bare if matches else None
+
+
 def filled(
     run: PassRun, target: Target, taken: Collection[str] = (), unclaimed: Mapping[str, Tree] | None = None
 ) -> dict[str, Entry]:
     """The entries that `fill` rules give, by target key, but for those with `fallback: missing`.
 
-    These alone, for keys that are not `taken`, with `unclaimed`: the leaves of sources that no rule claims.
+    With `unclaimed`, the leaves of each source that no rule claims, these alone: they are the last resorts
+    for keys that are not `taken`.
     """
     is_last = unclaimed is not None
     rules = [r for r in run.rules if isinstance(r, Fill) and (r.rule.fallback == MISSING) is is_last]

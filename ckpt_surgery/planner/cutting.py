@@ -11,6 +11,7 @@ from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first
 from ckpt_surgery.functions.streams import block_shape, seeing_bytes
 from ckpt_surgery.graph.walks import (
+    READ_SPAN,
     chunk_shape_of,
     decoded_bytes,
     needed,
@@ -50,8 +51,8 @@ class Cut:
 def signature(value: Node) -> Hashable:
     """Equal for values that are cut alike: what counts are shapes, dtypes, grids and functions, not names.
 
-    A slice counts by where it begins within chunks, so that the thousands of slices of a stack have one
-    signature. Each node is listed once, since what is used twice differs from two values of one form.
+    A slice counts by its extent and by where it begins within chunks, so that the thousands of slices of a
+    stack have one signature. Each node is listed once: what is used twice differs from two of one form.
     """
     if isinstance(value, Read):
         return _form(value)
@@ -67,7 +68,7 @@ def signature(value: Node) -> Hashable:
 
 
 def _form(node: Node) -> Hashable:
-    """The part of a function or leaf that decides how a value is cut; of partial reads, the axes' order."""
+    """What decides how a value is cut; of chunks that are read in parts, this includes the axes' order."""
     if isinstance(node, Read):
         manifest = node.leaf.manifest
         if manifest is None:
@@ -131,15 +132,15 @@ def cut(
     block = tuple(max(-(-b // c) if b >= n else b // c, 1) * c for b, c, n in pairs)
     chosen = measured(value, chunks, block, pieces)
     if chosen.working_set > room:
-        what = f"one element needs {bytes_text(chosen.working_set)} of memory"
+        what = f"one element needs {bytes_text(chosen.working_set)} of memory ({_why_so_much(value)})"
         raise too_little(what, budget, room, budget_for(chosen.working_set, staged))
     return chosen
 
 
-def too_little(what: str, budget: int, room: int, enough: str) -> PlanError:
-    """The error where `what` needs more than the `room` of a budget, and the budget `enough`."""
+def too_little(what: str, budget: int, room: int, enough: str, otherwise: str = "") -> PlanError:
+    """The error where `what` needs more than the `room` of a budget, for which `enough` would do."""
     message = f"{what}; the budget of {bytes_text(budget)} leaves {bytes_text(room)} for computing"
-    return PlanError(message, hint=f'Give it more: `memory="{enough}"`.', code=Code.BUDGET)
+    return PlanError(message, hint=f'Give it more: `memory="{enough}"`{otherwise}.', code=Code.BUDGET)
 
 
 def measured(value: Node, chunks: Shape, block: Shape, pieces: Sequence[Shape] = ()) -> Cut:
@@ -154,7 +155,7 @@ def measured(value: Node, chunks: Shape, block: Shape, pieces: Sequence[Shape] =
 
 
 def finer(value: Node, known: Cut, share: int) -> Cut:
-    """The same output in tasks of `share` bytes, or little more than the smallest that reads whole chunks.
+    """The same output in tasks of at most `share` bytes, or about the smallest that reads whole chunks.
 
     For destinations that are not stored in chunks. All tasks together read no more than they did.
     """
@@ -198,6 +199,17 @@ def _piece_bytes(node: Apply, region: Region) -> int:
     return working_set(child, region) + seeing_bytes(spec.shape, spec.dtype.itemsize) + node.function.scratch
 
 
+def _why_so_much(value: Node) -> str:
+    if any(part.function.full_copies > 0 for part in inputs_first([value])):
+        return "a part of it is computed as a whole"
+    reads = list(needed(value, Region.whole((1,) * value.spec.ndim)))
+    if any(region.size == read.spec.size > 1 for read, region in reads):
+        return "all of what it reads is needed at once"
+    if any(decoded_bytes(read, region) > READ_SPAN // 2 for read, region in reads):
+        return "the chunks of its sources are that large"
+    return "reading a file takes that much"
+
+
 def budget_for(room: int, staged: bool = False) -> str:
     """The smallest budget that leaves `room` bytes for computing, as callers write it: `512MiB`."""
     least = 2 * room if staged else min(room + WRITE_BUFFER, 2 * room)
@@ -205,9 +217,10 @@ def budget_for(room: int, staged: bool = False) -> str:
 
 
 def side_by_side(values: Sequence[Node], budget: int) -> Shape:
-    """The shape of the regions, of `budget` bytes, in which values of one shape are evaluated together.
+    """The shape of the regions in which values of one shape are evaluated at the same time.
 
-    Where single elements need more, a quarter more than these, so that chunks are decoded a few times only.
+    They need at most `budget` bytes or, where single elements need more, a quarter more than these: so chunks
+    that exceed the budget are decoded a few times, not once for each element.
     """
     shape = values[0].spec.shape
     if _held(values, Region.whole(shape)) <= budget:
@@ -250,7 +263,7 @@ def _shrink(
 ) -> Shape:
     """Halve the block, in whole periods, until `share` bytes are enough for it, of all values of one shape.
 
-    Each time, along the axis for which all blocks read least. `held`: bytes needed for the first block.
+    It is halved along the axis for which all blocks together read least. `held`: bytes for the first block.
     """
     shape = values[0].spec.shape
     held = held or partial(_held, values)

@@ -211,7 +211,8 @@ def _check_mirrors(run: PassRun) -> None:
 def _kept(run: PassRun, last: bool, outputs: Iterable[Entry]) -> tuple[list[Entry], Set[str]]:
     """Apply the policy to the leaves that no rule claims: those that are kept, and keys that it refuses.
 
-    Under `unmatched: error`, these are leaves that `outputs`, which rules have made, neither use nor look up.
+    `outputs`: the entries that rules have made. Under `unmatched: error` a leaf that these neither use nor
+    look up is a problem.
     """
     kept: list[Entry] = []
     loose: list[str] = []
@@ -315,7 +316,7 @@ def _note_subtrees(problems: Problems, placeholders: frozenset[str], entries: It
 
 
 def awaited_keys(run: PassRun, refused: Set[str]) -> Callable[[str], bool]:
-    """Whether a rule that failed, or `refused` leaves, may have been meant to give a key that is missing."""
+    """A function of a missing key: whether a failed rule or a `refused` leaf may have been meant for it."""
     matches: list[Callable[[str], object]] = []
     for rule in (run.rules[index] for index in sorted(run.problems.failed_rules)):
         to = rule.rule.to or rule.rule.add

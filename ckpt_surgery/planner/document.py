@@ -219,8 +219,8 @@ def param_json(value: Any) -> Any:
 def read_plan_file(path: PathLike, text: bytes | None = None) -> PlanFile | None:
     """A saved plan; None where the file, whose `text` may be at hand, is something else, such as a recipe.
 
-    Raises UsageError for the report of a plan, for a plan of another version of the tool, and for one that
-    was changed, but for the paths of its inputs.
+    Raises UsageError for the report of a plan, for a plan of another version of the tool, for what no
+    `plan --out` wrote, and for a plan that was changed since, but for the paths of its inputs.
     """
     name = shown(os.fspath(path))
     try:
@@ -353,4 +353,5 @@ def _dropped(one: Mapping[str, Any], look: Look) -> Dropped:
 
 
 def _ref(rule: Look) -> RuleRef:
-    return RuleRef(rule[0], rule[1], name=rule[2])
+    path, line, name = rule
+    return RuleRef(path, line, name=name)

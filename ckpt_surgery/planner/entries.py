@@ -14,7 +14,7 @@ from ckpt_surgery.core.folding import Notice
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key, text_of
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, nodes_of, reads
+from ckpt_surgery.functions.arrays import Apply, Array, Node, Read, Series, nodes_of, reads
 from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.create import Full, InPlaceOf
 from ckpt_surgery.language.expressions.scope import SOURCES, Leaves, Unavailable, described
@@ -183,17 +183,16 @@ def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None 
     """The entry for the result of an expression; `model` is the leaf whose sharding it inherits.
 
     A mere number fills an array like `replaced`, the leaf whose value it replaces, or becomes a scalar of
-    dtype int64, float64 or bool, as stock Orbax stores Python's numbers. Raises SurgeryError for values that
-    are neither, and for a number that the dtype does not hold.
+    dtype int64, float64 or bool, as stock Orbax stores Python's numbers. Raises SurgeryError for what is
+    neither an array nor a number, and for a number that the dtype does not hold.
     """
     if isinstance(value, bool | int | float):
         return _number(value, key, replaced if replaced is not None and replaced.kind in HAS_ARRAY else None)
     if isinstance(value, Leaf):
         return Entry(key, replace(value, key=key), Apply(Full((0,), 0, BOOL), ()))  # it has no elements
     if not isinstance(value, Array):
-        raise SurgeryError(
-            f"`value` gives {described(value)}, not an array or a number", code=Code.NOT_AN_ARRAY
-        )
+        problem = f"`value` gives {described(value)}, not an array or a number"
+        raise SurgeryError(problem, hint=_way_out(value), code=Code.NOT_AN_ARRAY)
     node = value.rounded_to_declared()
     if isinstance(node, Read):
         return Entry(key, node.leaf, node)
@@ -204,6 +203,16 @@ def computed(value: object, model: Leaf | None, key: Key, replaced: Leaf | None 
     is_scalar = node.spec.shape == () and node.kinds == {LeafKind.SCALAR}
     kind = LeafKind.SCALAR if is_scalar else LeafKind.ARRAY
     return Entry(key, Leaf(key, kind, node.spec, sharding=sharding), node)
+
+
+def _way_out(value: object) -> str | None:
+    """What to write where a value is several arrays; None for other values."""
+    if isinstance(value, Series):
+        return "Make one array of them: `stack(xs)`, say."
+    if isinstance(value, Leaves):
+        return f"Take one of its leaves: `{value.name}['a/b']`."
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    return "Take one of them: write `[0]` behind the list, say." if is_list and value else None
 
 
 def _number(value: Number, key: Key, replaced: Leaf | None) -> Entry:
@@ -271,7 +280,7 @@ PLACEHOLDER = "placeholder"
 
 @frozen()
 class Asked:
-    """Kinds and dtype that a leaf of a target accepts, in the shape of the target's `spec`, or in any."""
+    """Kinds and dtype that a leaf of a target accepts; the shape is that of its `spec`, without one any."""
 
     kinds: Set[LeafKind]
     """Kinds of leaves that it takes."""

@@ -1,4 +1,8 @@
-"""Limits of a whole plan on what a short recipe can ask for, each far above what checkpoints have."""
+"""Limits of a whole plan: bounds on what a short recipe can ask for.
+
+Each is far above what checkpoints have, and is counted before, or while, things are made, so that a recipe
+which asks for too much is refused within the time and the memory of a large plan that is carried out.
+"""
 
 from collections.abc import Set
 

@@ -1,7 +1,8 @@
 """Warns of what is most likely a mistake: keys, slots that are left behind, and what a plan does not use.
 
-Dots make a leaf `params.l0.kernel` beside the tree `params`. Slots of Adam that keep the names of renamed
-parameters could not be trained on. A model whose names do not fit would come out whole, of random numbers.
+Dots make a leaf `params.l0.kernel` beside the tree `params`. Where the slots of Adam, `mu` and `nu`, keep the
+names of parameters that are renamed, training could not go on from the result. A model whose names do not fit
+those of a checkpoint would come out whole, and made of random numbers.
 """
 
 import itertools
@@ -38,7 +39,8 @@ PARAMS = "params"
 def mistaken_dots(outputs: Sequence[Entry], known: Iterable[str]) -> Iterator[Notice]:
     """One warning for each rule that makes keys with dots in them, unless they are on purpose.
 
-    They are if a `known` key has dots, or if all outputs have and none begins as a known key does.
+    They are, as in Hugging Face's names, if a `known` key, of the sources or the target, has dots, or if all
+    outputs have dots and none begins with the first name of a known key.
     """
     suspects = [entry for entry in outputs if entry.effects and DOT.search(entry.key.text)]
     names = list(known) if suspects else []
@@ -90,7 +92,7 @@ def left_slots(steps: Sequence[Step]) -> Iterator[Notice]:
 
 
 def _parameters(steps: Sequence[Step], roots: Set[int]) -> Mapping[Names, Mapping[Names, bool]]:
-    """Keys of parameters below trees that may hold them: those trees' keys, and whether it is renamed.
+    """By the key of a parameter below a tree that may hold the parameters, such trees, and if it is renamed.
 
     Such a tree ends with `params`, is the whole checkpoint or one of its first level, or lies beside the
     optimizer's: `state/model` beside `state/opt_state`. `roots`: indices of the optimizer's component.
@@ -223,7 +225,8 @@ BY_ITSELF = frozenset({NOT_IN_TARGET, ANOTHER_TAKEN, PLACEHOLDER, "not claimed"}
 def check_sources_used(plan: Plan, loaded: LoadedRecipe, listings: Listings, target: Target | None) -> None:
     """Raise PlanError for each source with arrays that is neither used nor dropped on purpose.
 
-    That is by `drop`, a value, `unmatched: drop`, `prefer: target`, or as Orbax's transforms do.
+    A recipe drops on purpose by a rule with `drop`, by a value that uses none of what it claims, by
+    `unmatched: drop`, and by `prefer: target`. Transforms of Orbax may use nothing, as in Orbax itself.
     """
     if loaded.document.rules or (target is not None and target.policy.prefer == "target"):
         return
@@ -234,22 +237,36 @@ def check_sources_used(plan: Plan, loaded: LoadedRecipe, listings: Listings, tar
         if arrays and all(drop.why in BY_ITSELF for drop in arrays):
             has = f"{shown(given.path)} has {few_keys(drop.leaf.key.printed for drop in arrays)}"
             message = f"nothing of the source `{given.name}` is used: {has}"
-            drop = f"{{match: '.*', source: {given.name}, drop: true}}"
-            hint = f"Leave out this source, or drop it on purpose: `{drop}`."
-            if target is not None:
-                defaulted = [step.leaf.key.text for step in plan.steps if step.fate is Fate.DEFAULTED]
-                offered = {name: dict[str, Entry]() for name in listings}
-                for text, leaf in listings[given.name].items():
-                    offered[given.name][text] = Entry(leaf.key, leaf, Read(given.name, leaf))
-                rules = [f"`{move.rule}`" for move in suggestions(defaulted, target.leaves, offered)]
-                hint = f"Take its leaves by {' and '.join(rules) or 'rules'}. {hint}"
+            hint = _hint(given.name, plan, loaded, listings, target)
             problems.append(Problem(message, None, hint, Code.SOURCE_UNUSED))
     if problems:
         raise PlanError(*problems)
 
 
+def _hint(name: str, plan: Plan, loaded: LoadedRecipe, listings: Listings, target: Target | None) -> str:
+    """Advice about a source that is not used: rules that take its leaves in place of the target's."""
+    away = f"Leave out this source, or drop it on purpose: `{{match: '.*', source: {name}, drop: true}}`."
+    if target is None:
+        return away
+    defaulted = [step.leaf.key.text for step in plan.steps if step.fate is Fate.DEFAULTED]
+    tree = {text: Entry(leaf.key, leaf, Read(name, leaf)) for text, leaf in listings[name].items()}
+    offered = {source: tree if source == name else {} for source in listings}
+    rules = [one.rule for one in suggestions(defaulted, target.leaves, offered)]
+    if not rules:
+        takes = "Add rules that take its leaves to keys of the target."
+        return f"{takes} {away}" if len(listings) > 1 else takes
+    made = {step.rule.path for step in plan.steps if step.rule is not None}
+    always = [f"`{path}`" for path, rule in _rules(loaded) if rule.fallback is True and path in made]
+    instead = f", in place of {' and '.join(always)}" if always else ""
+    return f"It fits the target by the rule `{'` and `'.join(rules)}`{instead}."
+
+
 def check_keys(function: TracedFunction, target: Target | None) -> None:
-    """Raise PlanError where a function returns other leaves than the target has, most likely misspelt."""
+    """Raise PlanError where what a function returns and what the target has do not go together.
+
+    Leaves that only the target has keep their values there: but where the function also returns others that
+    the target lacks, most likely one is the other, misspelt.
+    """
     if target is None:
         return
     wanted = {t: leaf for t, leaf in target.leaves.items() if t not in target.placeholders}

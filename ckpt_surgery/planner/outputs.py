@@ -48,7 +48,8 @@ class Destination:
     holds_empty: bool
     """Whether it has a place for None and empty containers. Otherwise they are left out."""
     linkable: Callable[[DataFile], Linkable] | None
-    """Whether a file can be linked, or StorageError where it has to be; None: everything is copied."""
+    """Whether a file can be linked; None: everything is copied.
+    Raises StorageError where only links are asked for, and the file system has none."""
     may_link: Callable[[int], bool] = lambda number: True
     """Whether the files of the output of this number may be linked."""
     served: bool = False
@@ -89,7 +90,7 @@ Ranges = Mapping[Files, Mapping[str, list[Range]]]
 
 
 def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> Transfers:
-    """Link, copy or compute each output. A file of which less than half would be used is not linked."""
+    """Decide whether each output is linked, copied or computed; files that are mostly unused are copied."""
     spare = Spare()
     stored: list[Manifest | None] = []
     """The stored bytes that become each leaf as they are; None where it has to be computed."""
@@ -195,12 +196,12 @@ def without_empty(decisions: Decisions, destination: Destination) -> Decisions:
 
 def containers(keys: Iterable[str]) -> set[str]:
     """The keys of all containers around leaves."""
-    containers: set[str] = set()  # from the leaves to the root, so that each container is looked at once
+    found: set[str] = set()  # from the leaves to the root, so that each container is looked at once
     level = {key.rpartition(SEPARATOR)[0] for key in keys if SEPARATOR in key}
     while level:
-        containers |= level
+        found |= level
         level = {key.rpartition(SEPARATOR)[0] for key in level if SEPARATOR in key}
-    return containers
+    return found
 
 
 def with_dicts(decisions: Decisions, leaves: Mapping[str, Leaf], output: OutputPolicy | None) -> Decisions:
@@ -240,7 +241,7 @@ def _flattened(key: Key, flat: Set[Path]) -> Key:
 def resharded(
     leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None, destination: Destination
 ) -> Resharded:
-    """The leaves with the shardings that the recipe's `output` asks for, where the destination holds some.
+    """The leaves with the shardings that the recipe's `output` asks for, if the destination holds any.
 
     Raises PlanError if it asks for the target's and there is no target, and if a spec does not fit.
     """

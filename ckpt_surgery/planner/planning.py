@@ -124,7 +124,8 @@ def _at_their_rules(
 ) -> list[Problem]:
     """The problems of what a format cannot store, each at the rule to blame.
 
-    It made the key, or a leaf in the container, that the sentence names first, or took one away.
+    That is the rule that made the key, or a leaf in the container, that the sentence names first, or else one
+    that took a leaf away, from a list, say. Keys that differ in indices only share one problem.
     """
     named = [(step, naming_rule(step.effects)) for step in steps]
     made = [(step.leaf.key.names, rule) for step, rule in named]

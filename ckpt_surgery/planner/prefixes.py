@@ -1,6 +1,7 @@
 """Finds the leaves that a target lacks elsewhere in the sources: below another prefix, or without `/value`.
 
-A training state wraps the params in `params`, an optimizer in `target`; NNX puts `value` behind keys.
+A training state wraps the params in `params`, an optimizer in `target`, and modules of Flax NNX put `value`
+behind each key. Where source and target differ in that alone, few rules bring them together.
 """
 
 import itertools
@@ -29,6 +30,7 @@ MOST_MOVES = 32
 """Number of moves that are tried on all keys."""
 _CONTAINERS = STATES | (OPTIMIZER - {"mu", "nu", "v_row", "v_col"}) | {"state"}
 """Components of keys within an optimizer's state that say nothing about what lies below."""
+_NUMBER = re.compile(r"\d+")
 _INDEX = re.compile(r"(?:^|/)\[[0-9]+\](?:/|$)")
 """A component that templates take for the index of a list."""
 
@@ -62,6 +64,16 @@ class Move:
         """The components that the keys start with in the source."""
         return self.source.start.split(SEPARATOR)[:-1]
 
+    @property
+    def affinity(self) -> int:
+        """Number of components of the new start that are in the old one, or the name of the source.
+
+        One more where both have the same numbers: `layer_3/` of `3/`.
+        """
+        known, numbers = {self.name, *self.names}, _NUMBER.findall(self.target.start)
+        same = bool(numbers) and numbers == _NUMBER.findall(self.source.start)
+        return sum(name in known for name in self.target.start.split(SEPARATOR)[:-1]) + same
+
     def rivals(self, other: "Move") -> bool:
         """Whether two candidates give one key of the target from different leaves."""
         shared = self.given.keys() & other.given.keys()
@@ -91,7 +103,7 @@ def suggestions(
 ) -> list[Move]:
     """Rules that give missing leaves of a target, in the order to write them; none where several would do.
 
-    `offered`: by source, the first one first, unclaimed leaves. Nothing is taken from other `leaves`.
+    `offered`: unclaimed leaves by source, the first one first. Rules leave the target's other `leaves` alone.
     """
     rules: list[Move] = []
     left = list(missing)
@@ -118,7 +130,7 @@ def suggestions(
 def _candidates(
     missing: Sequence[str], leaves: Mapping[str, Leaf], offered: Mapping[str, Tree]
 ) -> list[Move]:
-    """The moves that give missing leaves of a target, of which most fit, those that give the most first.
+    """The moves that give missing leaves, most of which fit; those that give the most come first.
 
     One leaf alone is no sign where its name is all that both keys share.
     """
@@ -193,12 +205,19 @@ def look_alike(key: str, leaves: Mapping[str, Leaf], offered: Iterable[Tree]) ->
 
 
 def _preferred(rivals: Sequence[Move]) -> Move | None:
-    """The one of several candidates for the same leaves that is meant: `params` beside others, say `ema`."""
-    named = [rival for rival in rivals if rival.names[-1:] == [PARAMS]]
-    best = named[0] if len(named) == 1 else rivals[0]
-    above = best.names[:-1]
-    beside = all((one.name, one.names[: len(above)]) == (best.name, above) for one in rivals)
-    return best if len(rivals) == 1 or (len(named) == 1 and beside) else None
+    """The one of several candidates for the same leaves that is meant; None where that is not clear.
+
+    The names may tell, as of `image` to `params/image`. Otherwise it is `params` beside others, say `ema`.
+    """
+    close = max(rival.affinity for rival in rivals)
+    closest = [rival for rival in rivals if rival.affinity == close]
+    if len(closest) == 1:
+        return closest[0]
+    params = [rival for rival in closest if rival.names[-1:] == [PARAMS]]
+    if len(params) != 1 or len({rival.name for rival in closest}) != 1:
+        return None
+    above = params[0].names[:-1]
+    return params[0] if all(rival.names[: len(above)] == above for rival in closest) else None
 
 
 def _with(rules: Sequence[Move], best: Move) -> Iterator[list[Move]]:
@@ -238,7 +257,7 @@ def _work(
 
 
 def move_hints(rules: Sequence[Move], count: int, several: bool) -> Iterator[str]:
-    """Sentences about rules that give leaves, of which `count` are missing; `several`: sources."""
+    """Sentences about rules that give some of `count` missing leaves; `several`: of several sources."""
     for rule in rules:
         source = f"The source `{rule.name}`" if several else "The source"
         some = f"{len(rule.given):,} of {count:,}" if len(rule.given) < count else "them"
@@ -251,7 +270,7 @@ def move_hints(rules: Sequence[Move], count: int, several: bool) -> Iterator[str
 
 
 def pattern_of(missing: Iterable[str], others: Collection[str]) -> str:
-    """A regular expression for missing keys and no `others`: the first subtrees that lack all leaves."""
+    """A regular expression of missing keys and of no `others`: the first subtrees that lack all leaves."""
     if not others:
         return ".*"
     inhabited = {prefix for text in others for prefix in _prefixes(text)}

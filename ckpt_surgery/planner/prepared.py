@@ -86,7 +86,7 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
     """Parts that have to be equal for a run to go on with what another one has written.
 
     They are the version of the program, a digest of the plan, and the states of its sources' files. The
-    plan's covers recipe, params and hooks, how the destination is written, the values of all outputs, and the
+    digest covers recipe, params and hooks, how the destination is written, the values of all outputs, and the
     regions into which they are cut, so that the same numbers mean the same tasks.
     """
     plan, destination = prepared.plan, prepared.destination
@@ -157,7 +157,7 @@ def value_digests(values: Sequence[Node]) -> list[str]:
 def function_text(function: Function) -> str:
     """Text that only equal functions have: module, name, and the fields that are compared.
 
-    Raises FunctionError for fields but None, bools, numbers, texts, dtypes, `...`, and tuples of those.
+    Raises FunctionError for fields other than None, bools, numbers, texts, dtypes, `...`, and their tuples.
     """
     cls = type(function)
     fields = [field for field in dataclasses.fields(function) if field.compare]  # type: ignore[arg-type]

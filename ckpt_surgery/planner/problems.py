@@ -123,11 +123,12 @@ def problems_of(notices: Iterable[Notice]) -> list[Problem]:
 
 def _with_defaults(problems: Sequence[Problem], defaults: Sequence[str]) -> list[Problem]:
     """The problems; the last one about shapes tells which sizes are defaults because no config gives them."""
-    hints = [f"{note[0].upper()}{note[1:]}." for note in defaults]
-    for last in [one for one in problems if one.code is Code.ARGUMENTS][-1:]:
-        told = replace(last, hint=" ".join(filter(None, [last.hint, *hints])) or None)
-        return [told if one is last else one for one in problems]
-    return list(problems)
+    full = list(problems)
+    last = max((n for n, one in enumerate(full) if one.code is Code.ARGUMENTS), default=None)
+    if last is not None:
+        hints = [full[last].hint, *(f"{note[0].upper()}{note[1:]}." for note in defaults)]
+        full[last] = replace(full[last], hint=" ".join(filter(None, hints)) or None)
+    return full
 
 
 def _once(problems: Sequence[Problem]) -> list[Problem]:

@@ -116,9 +116,11 @@ class PassRun:
         decided_ids: Set[int] = frozenset(),
         keeps_outputs: bool = False,
     ):
-        """`trees`: entries by source; the pass transforms the first. `target`: what that name stands for.
+        """Prepare the names that expressions see.
 
-        `decided_ids`: those of earlier passes. `keeps_outputs`: whether to record what outputs are made of.
+        `trees`: the entries of each source, by source name; the pass transforms the first tree. `target`:
+        what the name `target` stands for. `limits`: what the passes before have made. `decided_ids`: those
+        that the passes before have left. `keeps_outputs`: whether to record what outputs are made of.
         """
         self.pass_ = pass_
         self.trees = trees
@@ -292,9 +294,10 @@ class RuleRun:
     def compute_output(
         self, field: Field, output: RuleOutput, text: str, claimed: Sequence[Entry], old: Leaf | None = None
     ) -> "Entry | Failed":
-        """Evaluate the `value` of an output and make its leaf. `text`: the key that a problem names.
+        """Evaluate the `value` of an output and make its leaf.
 
-        `claimed`: the entries that it is made of. `old`: the leaf whose shape and dtype a mere number takes.
+        `text`: the key that a problem names. `claimed`: the entries that it is made of; it inherits metadata
+        of the first. `old`: the leaf whose shape and dtype a mere number takes.
         """
         run, expression, key, names = self.pass_run, output.value, output.key, output.names
         model = claimed[0].leaf if claimed else None

@@ -1,30 +1,26 @@
-"""The target decides which leaves the last pass gives, and what each of them is. It can be a mere listing.
+"""The target decides which leaves the last pass gives, and what each of them is.
 
-Each key gets what a `fill` rule gives, else the output of another rule with that key, else, as
-`target.prefer` says, the source leaf with that key or the target's own value.
+Each key of the target gets the first of these that exists: what a `fill` rule gives; the output of another
+rule with that key; then, as `target.prefer` says, the source leaf with that key or the target's own value. A
+key that gets nothing is a problem, unless the recipe allows the target's value. The rest is dropped.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
-from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.documents import shape_and_dtype
-from ckpt_surgery.core.dtypes import DType, dtype_named, lost_by_cast
-from ckpt_surgery.core.errors import Code, FunctionError, Problem, SourceError, access_error
+import regex
+
+from ckpt_surgery.core.dtypes import DType, lost_by_cast
+from ckpt_surgery.core.errors import Code, FunctionError, Problem
 from ckpt_surgery.core.folding import FEW, Notice, few_keys, sentences
-from ckpt_surgery.core.keys import SEPARATOR, Key
+from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.text import number_of, shown
 from ckpt_surgery.functions.arrays import Apply, Read, reads
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.quantization import QUANTIZED
 from ckpt_surgery.language.expressions.scope import Unavailable
-from ckpt_surgery.language.files import load_document
 from ckpt_surgery.language.schema.fields import TargetPolicy
 from ckpt_surgery.planner.disguised import bfloat16_of, is_uint16
 from ckpt_surgery.planner.entries import (
@@ -134,8 +130,9 @@ def fitted(
 ) -> Tree:
     """Choose an entry for each leaf of the target; what is not chosen is dropped.
 
-    `given`: what `fill` rules give; `matched`: what others make; `kept`: leaves that no rule claims;
-    `unclaimed`: all of these by source, for suggestions; `is_awaited`: see `awaited_keys`.
+    `given`: what `fill` rules give. `matched`: what `match` and `add` rules make. `kept`: leaves that no rule
+    claims, under their own keys. `unclaimed`: all of these by source, for suggestions. `is_awaited`: whether
+    a rule that failed may have been meant to give a key, which is then not told to be missing.
     """
     problems = run.problems
     surplus = {text: entry for text, entry in matched.items() if text not in target.leaves}
@@ -214,7 +211,9 @@ def _note_missing(
     if left:
         them = "the others" if rules else "them" if len(left) > 1 else "it"
         near = dict.fromkeys(key for keys in alike.values() for key in keys)
-        has = near or [text for tree in unclaimed.values() for text in tree if text not in target.leaves]
+        placed = {(rule.name, origin) for rule in rules for origin in rule.given.values()}
+        offered = [(name, text) for name, tree in unclaimed.items() for text in tree]
+        has = near or [one[1] for one in offered if one[1] not in target.leaves and one not in placed]
         more = f"; the source has {few_keys(has)}" if has else ""
         new = [text for text in valued if not alike[text]]
         if not valued:
@@ -234,9 +233,8 @@ def _note_extra(run: PassRun, tree: Tree, drops: Sequence[Drop]) -> None:
     gone = (drop.entry for drop in drops if drop.why == NOT_IN_TARGET and id(drop.entry) not in spared)
     extra = [entry.key.text for entry in gone if used.isdisjoint(map(id, reads(entry.value)))]
     if extra:
-        message = (
-            f"`extra: error`, and the target lacks {number_of(len(extra), 'leaf')}: {few_keys(extra, MANY)}"
-        )
+        leaves = "1 leaf is" if len(extra) == 1 else f"{len(extra):,} leaves are"
+        message = f"`extra: error`, and {leaves} not in the target: {few_keys(extra, MANY)}"
         hint = "Rename them, or drop them on purpose with a rule: `drop: true`."
         place = run.problems.loaded.place(("target", "extra"))
         run.problems.general(Problem(message, place, hint, Code.TARGET_EXTRA))
@@ -245,7 +243,10 @@ def _note_extra(run: PassRun, tree: Tree, drops: Sequence[Drop]) -> None:
 def _conformed(
     problems: Problems, target: Target, leaf: Leaf, entry: Entry, misfits: list[tuple[Entry, Notice]]
 ) -> Entry | None:
-    """The entry with the target's key, and perhaps its dtype; None if it does not fit: see `misfits`."""
+    """The entry with the target's key and, if the recipe says so, its dtype; None if it does not fit.
+
+    One of another kind or shape is added to `misfits`.
+    """
     if entry.leaf.kind is LeafKind.OBJECT:
         return None  # the pass has refused it
     entry = replace(entry, key=leaf.key)
@@ -311,86 +312,8 @@ def _disagree(problems: Problems, target: Target, misfits: Sequence[tuple[Entry,
         if not has_value:
             misfit = replace(misfit, after=f"{misfit.after}; the target has no value for it{target.lack}")
         hint = "Change the value with a rule"
-        hint += ", or take the target's: `{fill: KEY, fallback: true}`" if has_value and are_few else ""
+        if has_value and are_few:
+            pattern = regex.escape(entry.key.text, special_only=True).replace("'", "''")
+            hint += f", or take the target's own: `{{fill: '{pattern}', fallback: true}}`"
         hint += ", or ask for another kind in the target" if entry.key.text in target.asked else ""
         problems.about(entry, misfit, f"{hint}.", Code.TARGET_MISFIT)
-
-
-SUFFIXES = (".json", ".yaml", ".yml")
-INDEX_SUFFIX = ".index.json"
-"""Ending of the names of indexes of sharded checkpoints, which are not listings."""
-_KINDS = [kind for kind in LeafKind if kind is not LeafKind.OBJECT]
-
-
-def is_listing(path: str) -> bool:
-    """Whether the path of a target is that of a listing rather than a checkpoint. Raises StorageError."""
-    try:
-        return path.endswith(SUFFIXES) and not path.endswith(INDEX_SUFFIX) and Path(path).is_file()
-    except OSError as error:
-        raise access_error(path, error) or error from None
-
-
-def read_listing(path: str) -> Mapping[str, Leaf]:
-    """The leaves of a listing: a list of `{key, shape, dtype, kind}`, or a mapping with it under `leaves`.
-
-    `kind` may be left out for arrays. Raises SourceError for the first entry that is not understood.
-    """
-    return listed_leaves(path, _parsed(path))
-
-
-def listed_leaves(path: str, document: Any) -> Mapping[str, Leaf]:
-    """The same for the document in a listing, which messages call `path`."""
-    entries = document.get("leaves") if isinstance(document, dict) else document
-    if not isinstance(entries, list):
-        hint = "`ckpt-surgery inspect PATH --json` writes one."
-        raise SourceError(f"{shown(path)}: no list of leaves in it", hint=hint)
-    leaves: dict[str, Leaf] = {}
-    for i, entry in enumerate(entries):
-        leaf = _leaf(path, i, entry)
-        if leaves.setdefault(leaf.key.text, leaf) is not leaf:
-            raise SourceError(f"{shown(path)}: `{shown(leaf.key.printed)}` is listed twice")
-    return leaves
-
-
-def listing_json(leaves: Mapping[str, Leaf]) -> list[dict[str, Any]]:
-    """The listing of these leaves."""
-    listed = []
-    for leaf in leaves.values():
-        shape, dtype = shape_and_dtype(leaf)
-        entry = {"key": leaf.key.text, "components": list(leaf.key.names), "kind": leaf.kind.value}
-        listed.append({**entry, "shape": None if shape is None else list(shape), "dtype": dtype})
-    return listed
-
-
-def _parsed(path: str) -> Any:
-    if not path.endswith(".json"):
-        return load_document(path, "listing").value
-    try:
-        return json.loads(Path(path).read_bytes())  # of any size: the listing of a large model is several MiB
-    except OSError as error:
-        raise access_error(path, error) or SourceError(f"{shown(path)}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{shown(path)}: not JSON: {error}") from None
-
-
-def _leaf(path: str, index: int, entry: Any) -> Leaf:
-    where = f"{shown(path)}: leaves[{index}]"
-    if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
-        raise SourceError(f"{where} has no `key`")
-    names = entry.get("components")
-    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    key = Key.of(names or ()) if is_list else Key.parse(entry["key"])
-    kind = entry.get("kind", "array")
-    if kind not in _KINDS:
-        raise SourceError(f"{where}: not a kind of leaf: {kind!r}", hint=f"Kinds: {', '.join(_KINDS)}.")
-    if kind in (LeafKind.STRING, LeafKind.EMPTY):
-        return Leaf(key, LeafKind(kind))
-    shape = entry.get("shape")
-    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        why = f"`shape` has to be a list of integers, not {shape!r}"
-        raise SourceError(f"{where} (`{shown(key.printed)}`): {why}")
-    try:
-        dtype = dtype_named(str(entry.get("dtype")))
-    except FunctionError as error:
-        raise SourceError(f"{where} (`{shown(key.printed)}`): {error}") from None
-    return Leaf(key, LeafKind(kind), ArraySpec(tuple(shape), dtype))

@@ -1,6 +1,7 @@
 """The destination of a run: check it before and after planning, and open the sink that writes there.
 
-Only one checkpoint of a known format, or an empty directory, is replaced.
+Only one checkpoint of a known format, or an empty directory, is replaced; and a run that writes one item of a
+step never removes another.
 """
 
 import contextlib
@@ -69,7 +70,7 @@ class Publication:
 
 
 def place_of(request: Request) -> Publication:
-    """Where a request's result is published, perhaps as a step. Raises UsageError without a destination."""
+    """Place of a request's result: its destination, or that of the step in it. Raises UsageError for none."""
     if request.dst is None:
         raise UsageError("no destination is given", hint="Name the directory or file to write.")
     path, step, item = request.dst, request.dst_step, request.dst_item
@@ -102,7 +103,7 @@ def check_after(
 ) -> Prepared:
     """Refuse a destination that lacks space or would lose items; returns the plan with its replacement.
 
-    Raises UsageError if it is a file of a source, DestinationError if items would be lost, StorageError.
+    Raises UsageError for a file of a source, DestinationError if items would be lost, StorageError for space.
     """
     written = prepared.destination.item or DEFAULT_ITEM
     items = () if replaces is None or replaces.one_item else replaces.items
@@ -192,9 +193,10 @@ def _there(path: Path) -> str | None:
 
 
 def replacement(where: Publication, overwrite: bool) -> Replacement | None:
-    """Describe the part of a destination that a run replaces; None if nothing is there. Reads metadata only.
+    """Describe the part of a destination that a run replaces; None if nothing is there.
 
-    Raises DestinationError for an item without `overwrite`, and with it for all but one whole checkpoint.
+    Raises DestinationError if it is not replaced: without `overwrite`, an item of the name that is
+    written; with it, anything but one whole checkpoint or an empty directory. Reads metadata only.
     """
     there = _occupant(where)
     if there is None:

@@ -35,10 +35,11 @@ MOST_KEPT = 64 << 20
 def find_sidecars(prepared: Prepared, copied: bool | None, changes: Changes) -> tuple[Companion, ...]:
     """Find the config and tokenizer files to copy beside a result.
 
-    They are the target's if that has a `config.json`, because the result has its structure, and otherwise the
-    first source's. `copied` None: they are copied if the destination can hold them and there is a
-    `config.json`, of which `changes` are new values. Raises UsageError if they are demanded and cannot be
-    copied, SourceError if one of them cannot be read.
+    They are the target's if that is a checkpoint with a `config.json`, because the result has its
+    structure, and otherwise the first source's. `copied` is the caller's choice; None: they are copied if
+    the destination can hold them and the source has a `config.json`. `changes` are new values of entries
+    of that file. Raises UsageError if they are demanded and there are none or the destination cannot hold
+    them, SourceError if one of them cannot be read.
     """
     possible = prepared.encoder.details.holds_config
     if copied is False or (copied is None and not possible):
@@ -66,7 +67,7 @@ def find_sidecars(prepared: Prepared, copied: bool | None, changes: Changes) -> 
 def _config(
     prepared: Prepared, place: str | None, files: Sequence[Companion], changes: Changes
 ) -> Companion | None:
-    """The config of the result: the source's file or the recorded one, corrected to fit the weights."""
+    """The config of the result: the source's or the recorded one, corrected if it misfits; None without."""
     file = next((proof for proof in files if proof.name == CONFIG), None)
     noted = history_entry(prepared.plan.metadata).get(RECORDED_CONFIG, {})
     try:

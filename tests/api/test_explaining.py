@@ -73,3 +73,11 @@ def test_without_a_recipe_and_from_a_tree() -> None:
     found = ckpt_surgery.explain(None, {"a": {"b": np.ones(2)}}, key="a/b")
     assert found.made is not None
     assert (found.made.step.fate, found.made.stages, found.excerpts) == (Fate.KEPT, (), {})
+
+
+def test_a_key_between_passes_is_told_apart_from_a_misspelt_one(here: Path) -> None:
+    recipe = (
+        "version: 1\npasses:\n  - {rules: [{match: old/b, to: mid}]}\n  - {rules: [{match: mid, to: new}]}\n"
+    )
+    with pytest.raises(ckpt_surgery.UsageError, match=r"between the passes, after passes\[0\]"):
+        ckpt_surgery.explain(recipe, "a.safetensors", key="mid")

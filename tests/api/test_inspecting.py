@@ -111,7 +111,7 @@ def test_an_item_that_one_side_lacks_is_named_by_its_path(
     sides = [runs / "run", runs / other]
     with pytest.raises(UsageError) as caught:
         diff(*(sides[::-1] if exchanged else sides), step=step, item="ema")
-    assert str(caught.value).endswith("Where only one side has it, give each by the path of its item.")
+    assert str(caught.value).endswith("name the path of each item, without `item=…` and `step=…`.")
     path = runs / "run" / "1" / "ema"
     assert not diff(path, runs / other).different
     with pytest.raises(UsageError, match="Items with arrays: `model`"):  # neither side has it

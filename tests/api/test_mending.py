@@ -35,6 +35,8 @@ VALUES = {
     "x * int(\\g<n>)": "x * int(n)",
     "'x * int(${n})'": "'x * int(n)'",
     "zeros((int(\\1),), 'float32')": "zeros((int(g[1]),), 'float32')",
+    "x + source['b/\\1/c']  # its bias": "x + source[f'b/{g[1]}/c']  # its bias",
+    'x + source["c/\\1/\\2"]': 'x + source[f"c/{g[1]}/{g[2]}"]',
 }
 """Values with groups of the pattern before and after."""
 PATTERN = "match: 'a(?P<n>.*)/(.)'"

@@ -58,7 +58,7 @@ def test_a_config_in_the_working_directory_is_not_that_of_a_tree(
     plan = ckpt_surgery.plan(recipe, TREE)
     assert [param.value for param in plan.params] == [1]
     asked = {"version": 1, "rules": [{"match": "a", "value": "x * config['n']"}]}
-    with pytest.raises(ckpt_surgery.SurgeryError, match=r"there is no config.json beside \(tree\)"):
+    with pytest.raises(ckpt_surgery.SurgeryError, match=r"\(tree\) is in memory, where no config is"):
         ckpt_surgery.plan(asked, TREE)
 
 

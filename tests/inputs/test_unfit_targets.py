@@ -72,6 +72,12 @@ def test_a_run_that_uses_nothing_of_its_source_is_refused(saved: Path, recipe: d
     (problem,) = problems_of(lambda: ckpt_surgery.restore(recipe, saved, target=params(0)))
     assert problem.code is Code.SOURCE_UNUSED
     assert suggested(problem) == {"match": "params/(.*)", "to": "\\1"}
+    # A rule that always takes the target's values would go before the suggested one.
+    others = [rule for rule in recipe.get("rules", ()) if rule["fallback"] is not True]
+    assert ("in place of `rules[0]`" in (problem.hint or "")) is (others != recipe.get("rules", []))
+    rules = [suggested(problem), *others]
+    restored = ckpt_surgery.restore({**recipe, "rules": rules}, saved, target=params(0))
+    jax.tree.map(np.testing.assert_array_equal, restored, params(1))
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ def test_a_leaf_that_matches_both_ways(rule: str, mirror: Mirror | None) -> None
 BELOW = "For all that is below, add `/.*`: a pattern has to match the whole key."
 WHOLE = "A pattern has to match the whole key: write what stands around the part, or `.*`."
 PART = "it matches only a part, `{}`, of keys such as `opt/decoder_layer_0/w`"
+QUOTED = "For all keys that the regular expression matches, write a recipe: `match: 'opt/.*/w'`."
 
 
 @pytest.mark.each
@@ -80,10 +81,11 @@ PART = "it matches only a part, `{}`, of keys such as `opt/decoder_layer_0/w`"
         ("(x)?", "no key matches", OPTIONAL),  # nothing is no part
         (r"(?i)LAYER_(\d+)/(.*)", PART.format("layer_0/w"), WHOLE),
         (r"(e).*\1r", PART.format("ecoder_layer"), WHOLE),
+        (r"opt/\.\*/w", "no key is called `opt/.*/w`", QUOTED),
         (r"x\.\*", "no key matches", OPTIONAL),
     ],
 )
-def test_a_pattern_that_matches_parts(pattern: str, message: str, hint: str) -> None:
+def test_a_pattern_that_matches_parts_or_is_taken_literally(pattern: str, message: str, hint: str) -> None:
     run = claimed(rules_of(f"match: '{pattern}'"), ["opt/decoder_layer_0/w", "step"])
     (problem,) = why_unused(run.rules[0]).problems
     assert (problem.message, problem.hint) == (f"the rule claims nothing: {message}", hint)

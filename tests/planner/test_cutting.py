@@ -89,10 +89,10 @@ def test_a_stack_reads_every_part_once() -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (leaf((4096, 1024), (4096, 1024)), "one element needs"),
-        (Apply(Sum(1), (raw_leaf((1, 1 << 22)),)), "one element needs"),
+        (leaf((4096, 1024), (4096, 1024)), "the chunks of its sources are that large"),
+        (Apply(Sum(1), (raw_leaf((1, 1 << 22)),)), "all of what it reads is needed at once"),
         (Apply(Sum(None), (raw_leaf((4096, 1024)),)), "`sum` needs 4.75 MiB of memory for a block of"),
-        (raw_leaf((4096, 1024)), "one element needs"),
+        (raw_leaf((4096, 1024)), "reading a file takes that much"),
     ],
 )
 def test_the_budget_that_a_refusal_names_is_enough(value: Node, why: str) -> None:

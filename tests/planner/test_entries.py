@@ -39,19 +39,22 @@ def test_numbers_become_scalars(value: float, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "described"),
+    ("value", "described", "hint"),
     [
-        (None, "None"),
-        ("text", "the text 'text'"),
-        ([1, 2], "a list of 2 values"),
-        (Series((), None), "a list of 0 arrays"),
-        (SourceLeaves("base", {}), "a source"),
+        (None, "None", None),
+        ("text", "the text 'text'", None),
+        ([], "a list of 0 values", None),
+        ([1, 2], "a list of 2 values", "Take one of them: write `[0]` behind the list, say."),
+        (Series((), None), "a list of 0 arrays", "Make one array of them: `stack(xs)`, say."),
+        (SourceLeaves("base", {}), "a source", "Take one of its leaves: `base['a/b']`."),
     ],
 )
-def test_what_is_neither_array_nor_number(value: object, described: str) -> None:
+def test_what_is_neither_array_nor_number(value: object, described: str, hint: str | None) -> None:
     with pytest.raises(SurgeryError) as caught:
         computed(value, None, W)
-    assert str(caught.value) == f"`value` gives {described}, not an array or a number"
+    (problem,) = caught.value.problems
+    assert problem.message == f"`value` gives {described}, not an array or a number"
+    assert problem.hint == hint
 
 
 def test_a_leaf_as_it_is_keeps_its_metadata() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import LeafKind
-from ckpt_surgery.planner.target import is_listing, read_listing
+from ckpt_surgery.planner.listings import is_listing, read_listing
 
 ENTRIES = [
     {"key": "a/b", "shape": [2, 3], "dtype": "bfloat16"},

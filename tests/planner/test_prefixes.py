@@ -119,7 +119,10 @@ def test_leaves_of_several_sources() -> None:
     ]
     towers = [*below("image/"), *below("text/")]
     assert rules_for(towers, MODEL, MODEL) == []
-    assert rules_for(towers, MODEL, MODEL, names=("text", "image")) == []
+    assert rules_for(towers, MODEL, MODEL, names=("text", "image")) == [
+        r"{match: '(.*)', to: 'image/\1', source: image}",
+        r"{match: '(.*)', to: 'text/\1'}",
+    ]
 
 
 def test_most_leaves_have_to_fit() -> None:

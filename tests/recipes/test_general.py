@@ -286,8 +286,8 @@ def test_the_last_steps_of_a_run_are_averaged(save: Save, run: Run, tmp_path: Pa
     for sources, options, says in (
         ([steps], {"last": 4}, "has the finished steps 9, 10, 100"),
         ([steps], {"last": 1}, "the recipe takes 2 sources or more"),
-        ([steps], {"last": 2, "step": 9}, "goes without `step`"),
-        ([steps, steps], {"last": 2}, "of the one source"),
+        ([steps], {"last": 2, "step": 9}, "`step=9` chooses one step"),
+        ([steps, steps], {"last": 2}, "one source; 2 are given"),
         ([flat], {"last": 2}, "not a directory of steps"),
     ):
         plan = functools.partial(applying.plan, "@average", *sources, **options)

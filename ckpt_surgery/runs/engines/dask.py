@@ -60,8 +60,8 @@ def run_on_cluster(request: Request, options: RunOptions) -> Result:
     """Write the shards of a plan on a cluster, and publish the result.
 
     Without `options.scheduler`, `workers` processes of this machine are started. Every thread of a machine
-    gets a share of the budget, for which the plan is cut. What an ended run of the same request has left
-    decides count and share of shards, and is not done again. Raises SurgeryError; the parts are kept then.
+    gets a share of the budget, for which the plan is cut. What an ended run of the same request has left is
+    not done again, and decides the number of shards and the share. Raises SurgeryError, and keeps the parts.
     """
     started, where = time.monotonic(), place_of(request)
     memory, workers = request.memory or default_memory(), request.workers or default_workers()
@@ -138,7 +138,7 @@ def write_on_worker(
 
 @contextlib.contextmanager
 def _client(scheduler: str | None, workers: int) -> Iterator[Any]:
-    """Connect to a cluster, or start processes that end with the context. Raises WorkersLost."""
+    """Connect to a cluster, or start one for this context. Raises MissingLibraryError, WorkersLost."""
     with report_missing("dask", "`engine`: Dask needs the packages dask and distributed"):
         importlib.import_module("dask").config.set({"distributed.logging": QUIET})  # read at the import
         distributed = importlib.import_module("distributed")
