@@ -109,4 +109,4 @@ def _excerpts(
         if use.dropped is not None and use.dropped.why.startswith(UNMATCHED):
             run = last_pass(runs, use.source, use.leaf)
             wanted[UNMATCHED] = run.problems.own(UNMATCHED)
-    return {path: tuple(document.lines(location)) for path, location in wanted.items()}
+    return {path: tuple([Line(*line) for line in document.lines(at)]) for path, at in wanted.items()}

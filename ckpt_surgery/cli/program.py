@@ -1,4 +1,8 @@
-"""The program: it finds its commands, cheap to import, runs one, and turns errors into exit codes."""
+"""The program `ckpt-surgery`: it finds its commands, runs one, and turns errors into exit codes.
+
+A command is a module of `commands` that defines one of the same name, whose callback returns the exit code.
+Importing one is cheap: NumPy, rich and the library are imported when it runs.
+"""
 
 import gc
 import importlib
@@ -24,6 +28,8 @@ from ckpt_surgery.cli.terminal.streams import guard, unwritten
 from ckpt_surgery.core.errors import AGAIN, GO_ON, Code, Interrupted, Problem, StorageError, SurgeryError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.text import did_you_mean, shown
+
+KEYBOARD_INTERRUPT = 130
 
 EVERYDAY = (
     *("inspect", "plan", "apply", "convert", "diff", "verify"),
@@ -92,7 +98,7 @@ class Commands(click.Group):
             return _fail([problem], error.exit_code, ctx, printed=True)
         except KeyboardInterrupt:
             problem = Problem("interrupted", code=Code.INTERRUPTED)
-            ctx.exit(-_fail([problem], 130, ctx))
+            ctx.exit(-_fail([problem], KEYBOARD_INTERRUPT, ctx))
         except (click.exceptions.Exit, click.Abort):
             raise  # click ends the program
         except OSError as error:
@@ -195,7 +201,7 @@ def main() -> NoReturn:
 
 
 def leave(code: int | str | None) -> NoReturn:
-    """End the program without freeing its values one by one, a tenth of a large plan, unless threads run."""
+    """End the program without freeing values one by one (a tenth of a large plan), if no thread runs."""
     lost = unwritten()
     if code == 0 and lost is not None:  # the text of `--help`
         print_errors([problem_text(_lost(lost).problems[0])], Settings())

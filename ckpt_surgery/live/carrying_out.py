@@ -33,7 +33,8 @@ from ckpt_surgery.planner.plan import Plan, Step, at_step
 from ckpt_surgery.system.resources import release_memory
 
 BLOCK = 16 << 20
-"""Maximum bytes of a block, unless smaller ones would read more: these stay near the caches."""
+"""Maximum bytes of a block while it is computed, unless smaller blocks would read more in all. Small blocks
+stay near the caches, and give every thread work."""
 
 
 @frozen(eq=False)
@@ -48,7 +49,8 @@ class Restoration:
     shardings: Mapping[str, Any]
     """Sharding of each array of JAX by the text of its key; None for the default device."""
     memory: int
-    """Budget in bytes for what is computed, and for arrays on their way to devices, not for the result."""
+    """Budget in bytes for what is computed, and for arrays on their way to devices whose memory is not the
+    host's. The arrays of the result are not counted."""
     workers: int
     """Number of threads."""
     rebuilt: Callable[[Mapping[str, Any]], Any] | None = None
@@ -58,7 +60,7 @@ class Restoration:
 
 
 Move = tuple[Any, Any | None]
-"""A value of a tree that becomes a leaf of the result, and its destination; None if it is the same object."""
+"""A value of a tree that becomes a leaf, and its destination; None if the result has the same object."""
 
 
 def make_arrays(
@@ -142,7 +144,11 @@ def _divide(
 
 
 def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -> Move | None:
-    """Move that makes a tree's value a leaf unchanged; `like`: the target's; None if the host has to help."""
+    """Move that makes a tree's value a leaf unchanged; None if it has to pass through the host.
+
+    `like`: what the target holds there, the value itself if it is kept; None without a target. `sharding`:
+    that of the leaf; None for an array that is not bound to the default device.
+    """
     import jax
 
     if not isinstance(step.value, Read) or not isinstance(source := sources[step.value.source], TreeSource):
@@ -163,7 +169,7 @@ def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -
 
 
 def _take_over(move: Move, in_result: set[int]) -> Any:
-    """Put a value in its place; copy an array that is `in_result` by identity: none is donated twice."""
+    """Put a value in its place; copy an array that is `in_result` already, as none can be donated twice."""
     import jax
     import jax.numpy as jnp
 
@@ -181,7 +187,11 @@ def _take_over(move: Move, in_result: set[int]) -> Any:
 
 
 def _donation(restoration: Restoration, staying: Iterable[Any]) -> Callable[[str], None]:
-    """Make a function of keys that deletes arrays that no output needs any more, but none of `staying`."""
+    """Make a function that takes the key of each output once it exists, also from several threads.
+
+    It deletes each array of the target once no output waits for it. `staying`: values that become part of the
+    result, and so are never deleted.
+    """
     target = restoration.target
     assert target is not None
     own = set(map(id, _jax_arrays(target.values.values()))) - set(map(id, staying))

@@ -88,7 +88,8 @@ class Filling:
 
 
 SIDE_BY_SIDE = 64 << 20
-"""Leaves of at most this many bytes are each made by one thread; of larger ones all threads make blocks."""
+"""Leaves of at most this many bytes are each made by one thread, side by side. Larger ones are made one after
+the other, in blocks that all threads compute."""
 
 
 @frozen(eq=False)
@@ -173,7 +174,8 @@ class Computing:
         room = max(0, min(self._memory // 2, self._memory - job.cut.working_set)) // 2
         room = job.nbytes if job.result.on_host else room
         groups = batches(job.result.regions, lambda region: region.size * job.itemsize, math.inf, room)
-        for regions in groups if job.result.regions else [()]:  # what a group needs is read once
+        # What a group needs is read once. A leaf of which this process holds nothing is complete at once.
+        for regions in groups if job.result.regions else [()]:
             with at_step(job.step), memory_errors("make it", self._memory):
                 filling = Filling(job.step.value, job.result, regions)
                 self._complete(job, sum(not region.size for region in regions))

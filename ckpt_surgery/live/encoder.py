@@ -31,7 +31,8 @@ class LiveEncoder(Encoder):
     """Encoder for arrays of JAX, and whatever else a pytree holds."""
 
     target: LiveTree | None
-    """The target, whose shardings fit its shapes, if any; without one, NumPy has what JAX would narrow."""
+    """The target, whose shardings fit its shapes; None where there is none. Then arrays that JAX would narrow
+    are NumPy's."""
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Reasons why leaves cannot be made: one sentence each, with the key."""
@@ -68,7 +69,7 @@ class LiveEncoder(Encoder):
 
 
 def _number_flaw(leaf: Leaf, type_: type, wanted: DType | None) -> str | None:
-    """Why a leaf cannot become the target's number; suggests a cast only where it loses nothing."""
+    """Reason why a leaf cannot become the target's number. Only casts that lose nothing are suggested."""
     assert leaf.spec is not None
     name = leaf.spec.dtype.name
     element = ELEMENT_TYPES.get(name)
@@ -82,7 +83,7 @@ def _number_flaw(leaf: Leaf, type_: type, wanted: DType | None) -> str | None:
 
 
 def dtype_flaw(dtype: np.dtype[Any], narrows: bool = True) -> str | None:
-    """Why JAX has no array of this dtype, as a predicate; `narrows`: a smaller type counts as a flaw."""
+    """Reason why JAX has no array of this dtype or, with `narrows`, a smaller one; a predicate, else None."""
     import jax
 
     try:

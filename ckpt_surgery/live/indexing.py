@@ -41,7 +41,7 @@ def parse_index(index: Any, shape: Shape) -> tuple[list[Picked], tuple[Any, ...]
 
 
 def entries_of(index: Any, shape: Shape) -> list[Any]:
-    """Expand an index to an entry for each axis, and None for each new one. Raises IndexError."""
+    """Expand an index to an entry for each axis, and None for new ones. Raises IndexError for too many."""
     entries = index if isinstance(index, tuple) else (index,)
     named = sum(entry is not None and entry is not ... for entry in entries)
     if named > len(shape):
@@ -129,7 +129,10 @@ def _read_runs(runs: Sequence[Picked], read: Callable[[Region], np.ndarray]) -> 
 
 
 def _runs(indices: Picked, unit: int | None, stride: int) -> Iterator[tuple[slice, Picked]]:
-    """Group indices into runs that are read together, with places; `stride`: bytes between indices."""
+    """Group indices along an axis into runs that are read together, each with its place in the result.
+
+    `stride`: bytes from one index to the next.
+    """
     if isinstance(indices, range) and indices.step == 1:
         yield slice(0, len(indices)), indices
         return

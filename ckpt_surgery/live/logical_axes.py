@@ -57,7 +57,7 @@ class LogicalAxes:
 
 
 def mesh_axes(axes: Axes, rules: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
-    """Mesh axes that divide each axis of an array. Entries that are not names, such as None, stay."""
+    """Mesh axes that each axis of an array is divided over. Entries that are no names, as None, stay."""
     names = axes or ()
     assigned = {i: name for i, name in enumerate(names) if not isinstance(name, str)}
     for name, over in rules:
@@ -91,7 +91,7 @@ def _parsed_rules(rules: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _parsed_axes(axes: Any) -> Mapping[Names, Axes]:
-    """Names of axes by path, without the last component's suffix, unless a parameter has that name."""
+    """Names of axes by path, whose last part loses its suffix unless a parameter is really called so."""
     import jax
 
     exact, stripped = dict[Names, Axes](), dict[Names, Axes]()

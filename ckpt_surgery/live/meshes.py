@@ -1,4 +1,8 @@
-"""Meshes, PartitionSpecs, and shardings named by flax's boxes, which are recognized by their attributes."""
+"""Meshes of devices, PartitionSpecs over them, and the shardings that boxes of flax name for their arrays.
+
+flax is not imported: where a tree has its boxes, which are recognized by their attributes, the program has
+imported it.
+"""
 
 import functools
 import sys
@@ -33,7 +37,10 @@ def mesh_of_devices(mesh: Any, whose: str) -> Any:
 
 
 def sharding_over(mesh: Any, spec: Any, whose: str, hint: str | None = None) -> Any:
-    """NamedSharding over a mesh. Raises UsageError, beginning with `whose` spec it is, if it does not fit."""
+    """NamedSharding of a PartitionSpec over a mesh of devices.
+
+    Raises UsageError, beginning with `whose` the spec is, if no array can be divided so.
+    """
     from jax.sharding import NamedSharding, PartitionSpec
 
     if any(axis is PartitionSpec.UNCONSTRAINED for axis in spec):
@@ -56,8 +63,8 @@ def mesh_text(mesh: Any) -> str:
 
 
 Boxes = Mapping[str, Callable[[Any], Any]]
-"""Functions, by key text, that make the sharding of a box over a mesh, or else its own or that of
-`jax.set_mesh`; None without any. They raise UsageError where the mesh lacks an axis."""
+"""Shardings named by boxes, by key text, as functions of a mesh; without one, that of the box or of
+`jax.set_mesh` counts, if there is one. They raise UsageError, naming the key, where it lacks an axis."""
 
 _HINT = "Set flax's logical axis rules for this mesh, or give `shardings=` with a rule for this key."
 

@@ -93,7 +93,7 @@ Report = tuple[str, str, Digests]
 
 def _failure(error: Exception) -> Report:
     if not isinstance(error, SurgeryError):
-        return "SurgeryError", shown(f"{type(error).__name__}: {error}"), {}
+        return SurgeryError.__name__, shown(f"{type(error).__name__}: {error}"), {}
     more = f" (and {len(error.problems) - 1} more)" if len(error.problems) > 1 else ""
     return type(error).__name__, error.problems[0].message + more, {}
 

@@ -17,7 +17,11 @@ from ckpt_surgery.live.wanted import narrowed, type_of
 
 
 def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> "RestoredLeaf":
-    """Result for a leaf of a plan. `like`: what the target has there, or asks for; None without a target."""
+    """Result for a leaf of a plan. `like`: what the target has there, or asks for; None without a target.
+
+    Without a target, arrays are JAX's, or NumPy's where JAX would narrow them, and scalars are Python's
+    numbers, as Orbax restores them.
+    """
     assert leaf.spec is not None
     type_, whole, dtype = type_of(like), Region.whole(leaf.spec.shape), leaf.spec.dtype
     if issubclass(type_, np.ndarray) or (like is None and leaf.kind is LeafKind.ARRAY and is_narrowed(leaf)):
@@ -79,7 +83,12 @@ class Discarded(HostValue):
 
 
 def device_regions(sharding: Any | None, shape: Shape, whole_axes: int = 0) -> dict[Region, list[Any]]:
-    """Devices by disjoint regions, None for the default one; the last `whole_axes` are never divided."""
+    """Devices of this process by the region of an array that they hold; the regions are disjoint.
+
+    Without a sharding it is the default device, to which the array is not bound: None stands for it.
+    `whole_axes`: number of last axes that the sharding does not know, such as the one of the raw data of
+    random keys; they are never divided.
+    """
     if sharding is None:
         return {Region.whole(shape): [None]}
     known = shape[: len(shape) - whole_axes]
@@ -106,7 +115,10 @@ class DeviceArray:
         return staging_array(region.shape, self._spec.dtype)
 
     def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
-        """Copy filled buffers to the devices that hold their regions. Raises OutOfMemoryError."""
+        """Copy each filled buffer to every device that holds its region, and free it.
+
+        Raises OutOfMemoryError if a device has no room for one.
+        """
         import jax
         from jax.sharding import SingleDeviceSharding
 

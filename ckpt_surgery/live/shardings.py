@@ -66,7 +66,10 @@ def resolved_shardings(tree: LiveTree, shardings: Any, on_host: Container[str] =
 
 
 def sharding_flaw(leaf: Leaf, sharding: Any) -> str | None:
-    """Why an array cannot be divided: `has 6 along axis 0, which does not divide …`; None if it can."""
+    """Reason why an array cannot be divided so: `has 6 along axis 0, which does not divide into 4 parts`.
+
+    None if it can, if there is no sharding, and for leaves that are not arrays.
+    """
     from jax.sharding import NamedSharding
 
     if sharding is None or leaf.spec is None:
@@ -84,7 +87,10 @@ def sharding_flaw(leaf: Leaf, sharding: Any) -> str | None:
 def _by_rules(
     arrays: Mapping[str, Any], mesh: Any, rules: Rules, boxes: Boxes, on_host: Container[str]
 ) -> dict[str, Any]:
-    """Sharding of the first rule that matches each key, or of its box. Raises PlanError, UsageError."""
+    """Sharding of the first rule that matches the whole key, or else of the box over the mesh, by key.
+
+    Raises PlanError for keys that have neither, UsageError if matching takes too long.
+    """
     budget = MatchBudget()
 
     def sharding(text: str) -> Any:
@@ -110,7 +116,11 @@ def _by_rules(
 
 
 def _own_sharding(text: str, value: Any, boxes: Boxes) -> Any:
-    """Sharding of a leaf or its box; over the mesh in use for an AbstractMesh. Raises UsageError."""
+    """Sharding over devices that a leaf of the tree has, or that its box gives.
+
+    That of `jax.eval_shape` names only axes, if a mesh's axes are explicit. Raises UsageError if the mesh in
+    use is another one.
+    """
     from jax.sharding import AbstractMesh, NamedSharding
 
     sharding = value.sharding
@@ -184,8 +194,9 @@ TAKEN = "It takes a sharding, a prefix of the tree with shardings and None, or r
 def _spread(prefix: Any, node: Any, path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the sharding that a prefix gives each leaf, with the text of its key; None for the leaf's own.
 
-    A PartitionSpec in a prefix is one over the mesh of `jax.set_mesh`. Raises UsageError if the prefix does
-    not have the tree's structure, or holds something that is not a sharding.
+    A PartitionSpec in a prefix is one over the mesh of `jax.set_mesh`. Modules of NNX in the tree may be
+    modules or states in the prefix. Raises UsageError if the prefix does not have the tree's structure, or
+    holds something that is not a sharding.
     """
     # Not `jax.tree.broadcast`: if a prefix does not fit and has None anywhere, its error names the place of
     # the None; for modules it names none, as making the message fails.
@@ -209,7 +220,7 @@ def _spread(prefix: Any, node: Any, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _level(node: Any) -> tuple[Sequence[tuple[Path, Any]], Any]:
-    """Parts of a container with their entries, none for a leaf; its type, keys and static fields."""
+    """Parts of a container with their entries; its type, keys and static fields. A leaf has no parts."""
     import jax
 
     is_part: Callable[[Any], bool] = lambda part: part is not node  # noqa: E731

@@ -98,7 +98,10 @@ class TreeSource:
         return ()
 
     def fingerprint(self) -> str:
-        """Text that no other tree of this process has; processes that open the same trees get the same."""
+        """Text that differs from that of every other tree of this process.
+
+        Processes that open the same trees in the same order get the same texts.
+        """
         return self._fingerprint
 
 

@@ -56,10 +56,11 @@ class LiveTree:
 def live_tree(tree: Any, is_target: bool = False) -> LiveTree:
     """List a pytree.
 
-    Functions and other callable objects without data belong to the structure. What is no array, description
-    of one, number, text or empty node, such as a tensor of PyTorch and the placeholder `...`, is an object,
-    which only rules that drop it accept. Raises UsageError for two leaves with the same text, for trees that
-    jax cannot flatten, and for values that jax traces; MissingLibraryError without jax.
+    Leaves are arrays, ShapeDtypeStructs, typed PRNG keys, numbers, texts, and nodes that hold nothing.
+    Functions and other callable objects without data belong to the structure. Everything else, such as
+    a tensor of PyTorch and the placeholder `...`, is an object, which only rules that drop it accept. Raises
+    UsageError for two leaves with the same text, for trees that jax cannot flatten, and for values that a
+    transformation of jax traces; MissingLibraryError without jax.
 
     In a target (`is_target`), types, `np.array([])`, `...` and metadata of Orbax say what is wanted: see
     `wanted_of`. Metadata of checkpoints stands for the tree that it describes.
@@ -109,7 +110,11 @@ def is_deleted(value: Any) -> bool:
 
 @functools.lru_cache(maxsize=256)  # most arrays of a tree have one of a few
 def recorded_sharding(sharding: Any, more_axes: int = 0) -> str | None:
-    """Text that Orbax records for a sharding, or None; the `more_axes` of raw data are not divided."""
+    """Text that Orbax records for an array with this sharding; None for kinds that it does not record.
+
+    `more_axes`: number of axes that the stored array has after those of the sharded one, such as the one of
+    the raw data of PRNG keys; they are not divided.
+    """
     from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
     if isinstance(sharding, SingleDeviceSharding):
@@ -209,7 +214,11 @@ def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def with_states(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """Replace modules of NNX by states; also return a function that makes new modules of them again."""
+    """Replace modules of flax's NNX by their states; also return a function that makes modules of them again.
+
+    Each is listed as its `nnx.state`, in which a shared part appears once. The modules that are made are new
+    ones, and share what the given ones share. Raises the error of jax for a tree that it cannot flatten.
+    """
     import jax
 
     nnx = sys.modules.get("flax.nnx")  # where a tree has its modules, the program has imported it
@@ -250,7 +259,10 @@ def key_of(path: Sequence[Any]) -> Key:
 
 
 def orbax_name(path: Sequence[Any]) -> str:
-    """Name that Orbax's transforms match: unlike `key_of`, with tuples as `str` gives them."""
+    """Name that `apply_transformations` of Orbax matches: parts joined by slashes, each as `str` gives it.
+
+    It differs from the text of `key_of` for tuples as keys of dicts: `('a', 'b')`, not `a/b`.
+    """
     return SEPARATOR.join(str(_name_of(entry)[0]) for entry in path)
 
 

@@ -1,4 +1,9 @@
-"""Leaves of a target that ask for a kind of value: types, `...`, metadata of Orbax, known by its names."""
+"""Leaves of a target that ask for a kind of value and have none: types, empty arrays of NumPy, `...`.
+
+They are what `jax.ShapeDtypeStruct` is for arrays of JAX. The metadata that `metadata()` of Orbax returns, in
+versions 0 and 1, is recognized by names of types and attributes: Orbax is not imported. Recorded shardings
+are ignored.
+"""
 
 import functools
 from collections.abc import Callable, Mapping, Set
@@ -77,7 +82,7 @@ def narrowed(dtype: DType) -> DType:
 
 
 def _of_metadata(value: Any) -> Wanted | None:
-    """Wanted for one value's metadata, or None. What JAX would narrow is NumPy's, as Orbax restores it."""
+    """Wanted for metadata of a value, else None. What JAX would narrow is NumPy's, as Orbax restores it."""
     import jax
 
     names = type_names(type(value))  # type: ignore[arg-type]
@@ -110,7 +115,10 @@ _WRAPPERS = {"StepMetadata": "item_metadata", "CheckpointMetadata": "metadata", 
 
 
 def unwrapped(tree: Any) -> Any:
-    """Replace metadata of checkpoints and trees by the trees described, at any depth. Raises UsageError."""
+    """Replace metadata of checkpoints, and of trees, by the tree that they describe, at any depth.
+
+    Raises UsageError for metadata of several items, and for metadata without a tree.
+    """
     import jax
 
     wraps: Callable[[Any], bool] = lambda value: _wrapper(value) is not None  # noqa: E731
@@ -166,7 +174,7 @@ def _only_item(items: Mapping[str, Any], attribute: str) -> Any:
 
 
 def _is_of_items(metadata: Any) -> bool:
-    """True for metadata of items; that of one tree is a `CheckpointMetadata[PyTreeMetadata]`."""
+    """True for metadata of items by name; that of one tree is a `CheckpointMetadata[PyTreeMetadata]`."""
     if not isinstance(metadata.metadata, Mapping):
         return False
     arguments = get_args(getattr(metadata, "__orig_class__", None))

@@ -106,7 +106,7 @@ def lazy(text: str, array: np.ndarray) -> Array:
 def verdict(
     expression: str, function: Callable[[], Any], arrays: Mapping[str, np.ndarray], key: str = ""
 ) -> Verdict:
-    """Compare an expression with a call; `arrays`: leaves of `source`, and `x`; `key`: the requested key."""
+    """Compare an expression with a call. `arrays`: leaves of `source`, and `x`. `key`: its value there."""
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -163,7 +163,10 @@ Arrays = Mapping[str, np.ndarray]
 def value_agrees(
     expression: str, function: Callable[[Any], Any], leaves: Sequence[str], original: Original | None
 ) -> bool:
-    """True if an expression and a function agree on arrays like those leaves, or on many kinds."""
+    """True if an expression and a function of one array agree.
+
+    They are compared on arrays like those leaves or, without any, on arrays of many kinds.
+    """
     if original is None or not leaves:
         return _in_general(expression, lambda arrays: function(arrays[X]), [X], "")
 
@@ -178,7 +181,11 @@ def value_agrees(
 
 
 def tree_agrees(expression: str, function: Callable[[Any], Any], key: str, original: Original | None) -> bool:
-    """True if they agree on trees like the original, with zeros where nothing is read, or similar leaves."""
+    """True if a function of a tree agrees with its expression.
+
+    They are compared on trees like the original, with zeros of NumPy as leaves that the expression does not
+    read, or without one, on trees of similar leaves.
+    """
     texts = list(_looked_up(expression, key))
     if original is None:
         return _in_general(expression, lambda arrays: function(_tree_of(arrays)), texts, key)
@@ -220,7 +227,11 @@ def _compared(text: str, call: Callable[[Arrays], Any], specs: Mapping[str, Arra
 def _in_general(
     expression: str, function: Callable[[Mapping[str, Any]], Any], texts: Sequence[str], key: str
 ) -> bool:
-    """True if results are equal wherever both exist, and both exist somewhere, for arrays called `texts`."""
+    """True if the results are equal wherever both exist, and both exist somewhere.
+
+    `function` gets arrays by name, `texts`: of NumPy, and of JAX. With some dtypes these two compute
+    differently, and the expression like one of them.
+    """
 
     def compared(spec: ArraySpec, seed: int, jax: bool) -> set[Verdict]:
         arrays = drawn(dict.fromkeys(texts, spec), seed)

@@ -35,7 +35,7 @@ def with_plain_braces(pattern: str) -> str:
 
 
 def check_pattern(pattern: str, about: str, longest: int = MAX_PATTERN, hint: str | None = None) -> None:
-    """Raise UsageError for a regex that recipes do not accept. `about`: what it is; `hint`: a better one."""
+    """Raise UsageError for a regex that recipes do not accept. `about`: what it is. `hint`: another hint."""
     try:
         compile_pattern(pattern, longest)
     except ExpressionError as error:
@@ -43,7 +43,7 @@ def check_pattern(pattern: str, about: str, longest: int = MAX_PATTERN, hint: st
 
 
 def with_free_names(pattern: str) -> tuple[str, Mapping[str, str]]:
-    """Rename groups called like names of recipes: `x` becomes `x_`; returns the regex and new names."""
+    """Rename groups whose names recipes do not accept: `x` becomes `x_`. Returns the regex and new names."""
     reserved = {SOURCE: "a source"}
     groups = re.compile(pattern).groupindex
     names = {name: f"{name}_" for name in groups if name_problem(name, reserved) and f"{name}_" not in groups}

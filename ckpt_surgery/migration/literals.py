@@ -25,7 +25,10 @@ def is_of_jax(type_: type | None) -> bool:
 
 
 def literal_node(array: np.ndarray) -> ast.expr | None:
-    """Write bools, integers or floats bit for bit; None if neither few nor uniform, or of another kind."""
+    """Write an array of bool, integers or floats as an expression with this value, bit for bit.
+
+    None if it is neither small nor uniform, or of another kind.
+    """
     uniform = _is_uniform(array)
     if kind(array.dtype) not in "biuf" or not (uniform or array.size <= 16):
         return None
@@ -37,7 +40,7 @@ def literal_node(array: np.ndarray) -> ast.expr | None:
 
 
 def _is_uniform(array: np.ndarray) -> bool:
-    """True if all elements have the same bits; for most arrays, that they have not is soon found."""
+    """True if all elements have the same bits. Compared in parts, so that it ends early for most arrays."""
     bits = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.dtype.itemsize)
     return all(bool((bits[i : i + (1 << 16)] == bits[:1]).all()) for i in range(0, array.size, 1 << 16))
 

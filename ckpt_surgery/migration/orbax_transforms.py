@@ -1,4 +1,7 @@
-"""Translate transforms of Orbax to a recipe; functions without an expression get whole arrays, as hooks."""
+"""Translate transforms of Orbax's `apply_transformations` to a recipe.
+
+Functions without an expression become hooks: they get whole arrays, and their results become arrays.
+"""
 
 import ast
 import functools
@@ -32,7 +35,10 @@ Form = Callable[[np.ndarray], Any]
 
 
 def form_for(function: Callable[..., Any]) -> Form:
-    """Find the first form of arrays that a function accepts, else the first: unchanged, writable, of JAX."""
+    """Find the first form of arrays that a function accepts: unchanged, writable, or of JAX.
+
+    A function that takes none of them gets them as they are, and says why it fails.
+    """
     forms: tuple[Form, ...] = (np.asarray, np.array, as_jax)
     sample = np.ones((4, 4), np.float32)
     sample.flags.writeable = False
@@ -61,7 +67,10 @@ class TransformHook:
 
 
 def inferred(call: Callable[..., Any], specs: Sequence[ArraySpec]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of a result: the function is called on small ones, traced by JAX, or called anyway."""
+    """Shape and dtype of the function's result for arrays of these specs.
+
+    It is called on ones if they are small; else JAX traces it, or it is called after all.
+    """
     is_narrow = all(spec.dtype.itemsize <= 4 for spec in specs)  # JAX narrows 64 bits
     if is_narrow and sum(spec.size for spec in specs) > CALLED_TO_INFER:
         import jax
@@ -114,7 +123,10 @@ def _value_of_leaf(transform: NamedTransform, original: Original | None, hooks: 
 
 
 def _value_of_tree(transform: NamedTransform, original: Original | None, hooks: AddedHooks) -> str:
-    """Write a `multi_value_fn` as a rule's `value`. Raises UsageError if it needs more than is known."""
+    """Write a `multi_value_fn` as the `value` of a rule.
+
+    Raises UsageError if the original has to be known, and for a function of too many leaves.
+    """
     function, pattern = transform.given.multi_value_fn, transform.pattern
     # A RestoreTransform's function gets restore arguments, which have their defaults.
     defaults = SimpleNamespace(restore_type=None, dtype=None, sharding=None, global_shape=None)
@@ -165,27 +177,32 @@ INPUTS = "multi_value_fn_input_args"
 """Field of a RestoreTransform that a Transform lacks."""
 
 
-def recipe_of_transforms(transforms: Any, default: bool, original: Original | None) -> MigratedRecipe:
-    """Make the recipe, as `from_orbax_transforms` describes it, of what is known of the `original` tree."""
+def recipe_of_transforms(
+    transforms: Any, default_to_original: bool, original: Original | None
+) -> MigratedRecipe:
+    """Make the recipe, as `ckpt_surgery.from_orbax_transforms` describes it.
+
+    `original` is what is known of the tree that the transforms are applied to. Raises UsageError.
+    """
     parsed = read_transforms(transforms, lambda path: key_of(path).text, "from_orbax_transforms")
     overlapping = any(literal(transform.pattern) is None for transform in parsed)
     if overlapping:
         # Of rules the first that matches wins, in Orbax the last one does, but one that falls back to the
         # new tree leaves what another one gave.
         parsed.reverse()
-        parsed.sort(key=lambda t: bool(t.given.use_fallback and default))
+        parsed.sort(key=lambda t: bool(t.given.use_fallback and default_to_original))
     hooks = AddedHooks()
-    rules = [_rule(transform, original, hooks, default) for transform in parsed]
+    rules = [_rule(transform, original, hooks, default_to_original) for transform in parsed]
     target = {"dtype": "source", "missing": "fallback"}
     before = []
-    if not default:
+    if not default_to_original:
         target = {"prefer": "target", "dtype": "source"}
     elif overlapping:
         before = [{"fill": ".*", "fallback": True, "when": f"{KIND} == 'empty'", "optional": True}]
     names = {n: f"transform `{shown(transform.key)}`" for n, transform in enumerate(parsed, len(before))}
     # Last, a `...` in the new tree gets the original's leaf at the same key, as in Orbax.
     both = {"fill": ".*", "when": "has(source[key]) and kind(source[key]) != 'empty'", "optional": True}
-    rules = [*before, *rules, *([both] if default else [])]
+    rules = [*before, *rules, *([both] if default_to_original else [])]
     document = {"version": 1, "target": target} | ({"rules": rules} if rules else {})
     return MigratedRecipe(document, hooks.functions, names)
 

@@ -1,4 +1,4 @@
-"""Type promotion, as functions of NumPy and JAX tell it for small arrays, and the casts that express it."""
+"""Type promotion of NumPy and JAX, whose functions are asked, and the casts that express it in recipes."""
 
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -39,7 +39,7 @@ _KNOWN: dict[Hashable, Any] = {}
 
 
 def outcome(library: str, name: str, arguments: Sequence[Any], **keywords: Any) -> PromotedKind:
-    """Outcome of a function for such operands, with axes of length 1. Raises what the function raises."""
+    """Outcome of a function for such dtypes, with axes of length 1. Raises what the function raises."""
     if library == NUMPY:  # whose functions do what its operators do, but for powers of bools
         function = operator.pow if name == "**" else getattr(np, _NAMES.get(name, name))
     else:
@@ -52,7 +52,7 @@ def outcome(library: str, name: str, arguments: Sequence[Any], **keywords: Any) 
 
 
 def whole_outcome(function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """Abstract result, or results, of a function of JAX. Raises what the function raises."""
+    """Result of a function of JAX: a PromotedKind, or a list or tuple. Raises what the function raises."""
     given = _abstract([list(arguments), dict(keywords)], lambda operand: operand.shape)
     return _asked(JAX, function, *given)
 
@@ -196,7 +196,7 @@ def of_ml_dtypes(dtype: DType) -> bool:
 
 
 def converted(value: Any, dtype: DType) -> Any:
-    """Cast an operand or a number; one that is not finite becomes an array. Raises OverflowError."""
+    """Cast an operand, or a number: an array if not finite. Raises OverflowError for too large integers."""
     if is_operand(value):
         return value.converted(dtype)
     if not isinstance(value, bool | int | float):

@@ -43,7 +43,7 @@ _SYMBOLS = {function: symbol for symbol, (_, function) in OPERATORS.items()}
 
 
 class StandIn(Traced, LazyArray):
-    """A NumPy or JAX array, as a user's function sees it: an expression with shape and dtype."""
+    """Stand-in of an array of NumPy or JAX, by whose rules it is promoted: an expression, shape and dtype."""
 
     has_shape: ClassVar[bool] = True
     _recorder: Any

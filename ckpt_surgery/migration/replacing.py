@@ -1,4 +1,9 @@
-"""Replace library functions that do not dispatch to stand-ins, in all threads, while one is traced."""
+"""Replace library functions that do not dispatch to stand-ins while a user's function is traced.
+
+NumPy's functions ask stand-ins; `np.asarray`, those of JAX and `isinstance` do not. They are replaced in the
+libraries' modules and in all modules of the user's, for all threads: without a stand-in among its arguments
+a replacement is the function itself. A function of JAX that is not replaced asks for `__jax_array__`.
+"""
 
 import builtins
 import dis
@@ -38,7 +43,7 @@ def is_operator(frame: FrameType) -> bool:
 
 
 def user_place(error: BaseException | None = None) -> str | None:
-    """`FILE:LINE` of the user's program, the innermost, that runs or that an error passed; None if none."""
+    """`FILE:LINE` of the user's program that runs, or that an error passed, the innermost; None if none."""
     if error is None:
         frames = [*traceback.walk_stack(sys._getframe(1))]
     else:
@@ -179,7 +184,7 @@ class _Installation:
 
 
 def asked_by_jax() -> bool:
-    """True if a function of JAX that needs values asks; operators of its arrays only leave the operation."""
+    """True if a function of JAX asks for values. Its operators ask, too, to leave it to the other operand."""
     file = sys._getframe(2).f_code.co_filename.replace("\\", "/")
     return "/jax/_src/" in file and not file.endswith("/array_methods.py")
 

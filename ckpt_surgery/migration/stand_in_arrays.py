@@ -1,4 +1,7 @@
-"""Record one call of a user's function with stand-ins for arrays; opaque functions are only called later."""
+"""Record one call of a user's function of trees with stand-ins in place of arrays.
+
+Opaque functions are not traced, but called when a leaf is computed.
+"""
 
 import ast
 import functools

@@ -15,7 +15,10 @@ from ckpt_surgery.core.errors import FunctionError
 
 
 class Untraceable(BaseException):
-    """The function does something that no expression can. `except Exception` in it must not hide that."""
+    """Raised if the function does something that no expression can.
+
+    It is no Exception, so that `except Exception` in the function does not hide it.
+    """
 
 
 class Recorder:
@@ -77,9 +80,10 @@ COMPARISONS: Mapping[str, tuple[str, str]] = {
 OPERATORS = {**ARITHMETIC, **COMPARISONS}
 """Binary operators by symbol: the special method without its underscores, the function of NumPy and JAX."""
 _NEED_A_VALUE = (
-    "bool int float complex index len iter contains array jax_array setitem delitem format str round divmod "
-    "rdivmod reduce_ex"
+    *("bool", "int", "float", "complex", "index", "len", "iter", "contains", "array", "jax_array"),
+    *("setitem", "delitem", "format", "str", "round", "divmod", "rdivmod", "reduce_ex"),
 )
+"""Special methods that need a value."""
 _ATTRIBUTES = ("T", "shape", "dtype", "ndim", "size")
 METHODS: Sequence[str] = (
     *("sum", "mean", "max", "min", "clip", "squeeze", "repeat", "reshape", "transpose", "dot", "ravel"),
@@ -192,14 +196,17 @@ for _symbol, (_method, _) in OPERATORS.items():
     setattr(Traced, f"__{_method}__", _operator(_symbol, reverse=False))
 for _symbol, (_method, _) in ARITHMETIC.items():
     setattr(Traced, f"__r{_method}__", _operator(_symbol, reverse=True))
-for _name in _NEED_A_VALUE.split():
+for _name in _NEED_A_VALUE:
     setattr(Traced, f"__{_name}__", _refusal(f"it asks for values, by `__{_name}__`"))
 
 
 def node_of(
     value: Any, recorder: Recorder, write: Callable[[Traced], ast.expr] = lambda value: value._node
 ) -> ast.expr:
-    """Build the syntax tree of a number, a text, a stand-in, which `write` builds, or a list of those."""
+    """Build the syntax tree of an operand or an argument: a stand-in, a number, a text, a list of those.
+
+    `write` builds that of a stand-in.
+    """
     if isinstance(value, Traced):
         return write(value)
     if isinstance(value, list | tuple):
@@ -296,6 +303,7 @@ class RequestedKey:
 
 
 _OF_TEXTS = "eq ne hash str repr format len iter contains getitem add bool"
+"""Special methods by which a function could look at the key."""
 for _name in _OF_TEXTS.split():
     setattr(RequestedKey, f"__{_name}__", _refusal(f"it looks at the key by `__{_name}__`"))
 

@@ -1,10 +1,15 @@
 r"""T5X's ways of changing checkpoints as recipes: assignment maps, and translators of its importer.
 
-Maps do what `apply_assignment_map` does (google-research/t5x, t5x/state_utils.py): the first pattern that
-matches a whole key of the new state gives the key in the checkpoint, or None, which leaves it to the state.
+T5X applies a map with `apply_assignment_map` (google-research/t5x, t5x/state_utils.py). Its patterns match
+whole keys of the new state, and the first one that matches wins. The replacement, with groups as
+`re.Match.expand` takes them, is the key in the checkpoint; None leaves the key to the new state. Keys that no
+pattern matches come from the checkpoint under their own name. A pattern that matches nothing is an error
+unless `require_all_rules_match` is false.
 
-Translators do what `CheckpointTranslator` in t5x/checkpoint_importer.py does, by `re.match` with `$` behind
-the pattern. What T5X does silently is refused: that two leaves get one name.
+Translators are rules in Python that give each leaf of a flat dict a new key and value. The semantics are
+those of `CheckpointTranslator` in t5x/checkpoint_importer.py: `re.match` with `$` behind the pattern, and the
+first rule that matches wins. What T5X does silently is refused: that two leaves get one name. Keys without
+a rule, which it refuses after all functions have run, are refused before the first.
 """
 
 import functools

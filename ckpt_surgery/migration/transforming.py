@@ -1,4 +1,9 @@
-"""Transforms of Orbax's `apply_transformations`, as observed with 0.12.8, and their use on any trees."""
+"""Transforms as Orbax's `apply_transformations` takes them, and their application to trees: functions are
+called with the leaves.
+
+Leaves are opaque: nothing looks at their shapes, dtypes or values. What Orbax does was observed with 0.12.8;
+tests/migration/test_transforming.py runs both.
+"""
 
 import itertools
 from collections import Counter, defaultdict
@@ -77,8 +82,10 @@ def read_transforms(
 ) -> list[NamedTransform]:
     """Read the transforms of a tree in Orbax's order: that of `jax.tree`, which sorts dicts.
 
-    `name_of` makes keys, of at most `longest` characters, of paths of `jax.tree_util`; of equal ones the last
-    counts. Raises UsageError, TransformError; MissingLibraryError, naming `caller`, without jax.
+    `name_of` makes keys of paths of `jax.tree_util`. Of two transforms with the same key, the last counts.
+    `longest` is the limit on the characters of a key. Raises UsageError for what is not a transform, and for
+    regular expressions and keys that recipes do not take; TransformError for fields that contradict each
+    other; MissingLibraryError, naming `caller`, without jax.
     """
     with report_missing("jax", f"`{caller}` needs jax"):
         import jax

@@ -103,7 +103,7 @@ class DiffDocument(Versioned):
 
 
 def diff_document(difference: differences.Difference) -> DiffDocument:
-    """The JSON document of a comparison, unfolded; not `different` only if all was compared and is equal."""
+    """The JSON document of a comparison: every key; `different` unless all was compared and is equal."""
     return DiffDocument.from_attributes(
         difference,
         only_a=tuple([_only(leaf, difference.holds_b) for leaf in difference.only_a]),

@@ -141,7 +141,7 @@ class Difference(Represented):
 def diff_trees(
     a: Mapping[str, Leaf], b: Mapping[str, Leaf], holds_a: Holds = EVERYTHING, holds_b: Holds = EVERYTHING
 ) -> Difference:
-    """Compare two listings, but not values of arrays; `holds_a`, `holds_b`: what formats can express."""
+    """Compare two listings, but no values of arrays. `holds_a`, `holds_b`: what the formats can express."""
     common = [key for key in a if key in b]
     scalars = [key for key in common if _is_scalar_of_both(a[key], b[key], holds_a, holds_b)]
     kinds = set(scalars)
@@ -168,7 +168,10 @@ def _is_scalar_of_both(a: Leaf, b: Leaf, holds_a: Holds, holds_b: Holds) -> bool
 
 
 def _changes(a: Leaf, b: Leaf, a_tells: bool, b_tells: bool, is_scalar: bool) -> tuple[Part, ...]:
-    """The parts that differ; `a_tells`, `b_tells`: lists differ from dicts; `is_scalar`: kinds are equal."""
+    """The parts that differ. `a_tells` and `b_tells`: whether the format distinguishes lists from dicts.
+
+    `is_scalar`: the kinds differ only because a format has no scalars.
+    """
     parts: list[Part] = ["kind"] if a.kind != b.kind and not is_scalar else []
     if a.spec is not None and b.spec is not None:
         parts += ["shape"] if a.spec.shape != b.spec.shape else []
@@ -207,11 +210,12 @@ def difference_rows(difference: Difference, *, full: bool = False) -> list[Summa
         left = (leaf for leaf in only if leaf.key.text not in moved)
         parts.append([entry(leaf, word, describe(leaf), why_missing(leaf, other)) for leaf in left])
     parts.append([entry(c.a, "changed", " → ".join(_change_texts(c))) for c in difference.changed])
-    words = ("renamed?" if one.proof is Proof.NAMES else "renamed" for one in difference.renamed)
-    pairs = zip(difference.renamed, words, strict=True)
-    parts.append([entry(one.b, word, describe(one.a), "", one.a.key.printed) for one, word in pairs])
+    pairs = []
+    for one in difference.renamed:
+        word = "renamed?" if one.proof is Proof.NAMES else "renamed"
+        pairs.append(entry(one.b, word, describe(one.a), "", one.a.key.printed))
     rows = []
-    for entries in parts:
+    for entries in (*parts, pairs):
         for line in folded(entries, full):
             word, what, why = cast(tuple[str, str, str], entries[line.first].like)
             rows.append(SummaryRow(word, " → ".join([*line.sources, line.key]), what, why, line.count))
@@ -223,7 +227,10 @@ _INDEX = re.compile(r"\d+")
 
 
 def _value_rows(values: Iterable[ComparedLeaf], full: bool) -> Iterator[SummaryRow]:
-    """Rows of leaves with other values, the largest distances first; each on its own if `full`."""
+    """Rows of the leaves with other values, those with the largest distances first; `full`: each on its own.
+
+    Leaves whose keys differ in indices only have their largest distances, and the smallest cosine.
+    """
     unequal = (value for value in values if not value.equal)
     alike: dict[Any, list[ComparedLeaf]] = {}
     for n, value in enumerate(sorted(unequal, key=lambda value: (-value.max_abs, -value.max_rel))):

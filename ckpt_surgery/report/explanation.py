@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from ckpt_surgery.core.documents import NAMED, UNSET, Document, Versioned, shape_and_dtype
 from ckpt_surgery.core.folding import escaped
@@ -23,8 +23,22 @@ UNMATCHED = "unmatched"
 """Place in `Explanation.excerpts` of the policy for leaves that no rule claims."""
 
 
-Line = tuple[int, str]
-"""Number, from 1, of a line of a recipe, and its text without the line break."""
+class Line(NamedTuple):
+    """A line of a recipe."""
+
+    number: int
+    """Its number, from 1."""
+    text: str
+    """The line without its line break; characters that would move the cursor are replaced."""
+
+
+class OriginLeaf(NamedTuple):
+    """A leaf that is read."""
+
+    source: str
+    """Name of the source, or `target`."""
+    leaf: Leaf
+    """Its key, shape, dtype and kind there."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +59,8 @@ class Made:
 
     step: Step
     """The leaf, its fate, its transfer, and the rule that decided."""
-    sources: tuple[tuple[str, Leaf], ...]
-    """Name of the source, or `target`, and the leaf there, of everything that it is made of."""
+    sources: tuple[OriginLeaf, ...]
+    """The leaves of sources, or of the target, that it is made of."""
     stages: tuple[Stage, ...]
     """The rules on the way, from the first pass to the last."""
     operations: tuple[ExplainedFunction, ...]
@@ -114,14 +128,14 @@ class Explanation(Represented):
 
 def made(step: Step, stages: Sequence[Stage]) -> Made:
     """The report about a leaf of the result."""
-    read = tuple([(source, leaf) for (source, _), leaf in lineage(step).items()])
+    read = tuple([OriginLeaf(source, leaf) for (source, _), leaf in lineage(step).items()])
     operations = [ExplainedFunction(name, count, short_spec(spec)) for name, spec, count in functions(step)]
     return Made(step, read, tuple(stages), tuple(operations))
 
 
-def described(leaves: Sequence[tuple[str, Leaf]]) -> str:
+def described(leaves: Sequence[OriginLeaf]) -> str:
     """`f32[2,3]`, or `48 × f32[2,3]`, or `2 × f32[2,3], f32[3]`."""
-    counts = Counter(describe(leaf) for _, leaf in leaves)
+    counts = Counter(describe(one.leaf) for one in leaves)
     return ", ".join(spec if count == 1 else f"{count:,} × {spec}" for spec, count in counts.items())
 
 
@@ -274,7 +288,7 @@ def _source(source: str, leaf: Leaf) -> dict[str, Any]:
 def _result(made: Made) -> ExplainedResult:
     return ExplainedResult.from_attributes(
         planned_leaf(made.step),
-        sources=tuple([ExplainedSource(**_source(*one)) for one in made.sources]),
+        sources=tuple([ExplainedSource(**_source(one.source, one.leaf)) for one in made.sources]),
         bytes=made.step.leaf.nbytes,
         stages=tuple(map(_stage, made.stages)),
         operations=made.operations,

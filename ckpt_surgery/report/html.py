@@ -1,4 +1,4 @@
-"""A plan or a result as one HTML page that needs no network; it escapes all texts, and bars other scripts."""
+"""A plan, or a result, as one HTML page without network: all texts are escaped, other scripts barred."""
 
 import base64
 import hashlib

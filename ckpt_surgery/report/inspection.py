@@ -238,7 +238,7 @@ class InspectDocument(Versioned):
 
 
 def inspect_document(inspection: Inspection) -> InspectDocument:
-    """The JSON document of `inspect`; what could not be read has the reason, `unread`, and no numbers."""
+    """The JSON document of `inspect`. A leaf that cannot be read has the reason, `unread`, and no numbers."""
     history, written = inspection.history, None
     if history is not None and history.written is not None:
         written = history.written.astimezone(UTC).isoformat("T", "seconds")

@@ -13,7 +13,7 @@ Parts = tuple[str, ...]
 
 
 class LeafMove(NamedTuple):
-    """A leaf, or a subtree, of the result with those that it comes from, or one that a source loses."""
+    """A leaf, or subtree, of the result with what it comes from; or one of a source that is dropped."""
 
     key: Parts | None
     """Components of the key in the result; None if the leaf is dropped."""
@@ -37,7 +37,10 @@ class Subtree(NamedTuple):
 
 
 def subtrees(moves: Sequence[LeafMove], sources: Sequence[Parts]) -> list[Subtree]:
-    """The largest subtrees of moves, each in one, in order. `sources`: keys of all leaves of all sources."""
+    """Each move is in exactly one of these, which are as large as they can be. In the order of the moves.
+
+    `sources` are the keys of all leaves of all sources, each once.
+    """
     results = Counter(head for move in moves if move.key is not None for head in _heads(move.key))
     origins = Counter(head for key in sources for head in _heads(key))
     candidates = [_candidates(move) for move in moves]

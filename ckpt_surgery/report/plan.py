@@ -23,12 +23,13 @@ MOST_SOURCES = 3
 
 @frozen()
 class Row:
-    """One line of the diff: leaves that share a fate, rules and a description; at first, each leaf is one."""
+    """One line of the diff: leaves that share a fate, rules and a description. Each leaf begins as a row."""
 
     fate: str
     """One of `Fate`, or `dropped`."""
     key: str
-    """Printable pattern of output keys, or of dropped source keys; `/…` stands for all leaves of subtrees."""
+    """Pattern of the output keys, or of the source keys where the leaves are dropped; printable. A pattern
+    that ends with `/…` stands for subtrees, all leaves of which are in this row."""
     sources: tuple[str, ...]
     """Patterns of the source keys that are read; with the source's name if there are several sources, with
     `*` for the same key in all of them, and with `first,third` for the same key in some."""
@@ -45,7 +46,8 @@ class Row:
     rule: RuleRef | None
     """The rule that did the work; None where a policy or the target decided."""
     why: str = ""
-    """Reason why leaves are dropped: `drop`, `not in target`; or a remark on their new value."""
+    """The reason why leaves are dropped: `drop`, `not in target`, …; `value replaced` where a new value does
+    not follow from the old one."""
     also: tuple[str, ...] = ()
     """Subtrees in which the same has happened below the same keys."""
     rules: tuple[RuleRef, ...] = ()

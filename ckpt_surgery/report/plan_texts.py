@@ -23,7 +23,7 @@ KINDS = {"arrays": "arrays, ", "json": "JSON, ", "other": ""}
 
 
 def diff_rows(plan: Plan, *, full: bool = False, kept: bool = False, part: bool = False) -> list[SummaryRow]:
-    """The diff in its order, then dropped items. Kept leaves are counted, unless `kept`; see `plan_rows`."""
+    """The diff in its order, then items that are lost. Leaves that are kept are counted, unless `kept`."""
     rows = sorted(plan_rows(plan, full=full, part=part), key=lambda row: ORDER.index(row.fate))
     stay = [] if kept else [row for row in rows if row.fate == Fate.KEPT]
     listed = []
@@ -107,7 +107,10 @@ def reason_text(row: Row, full: bool) -> str:
 
 
 def cost_texts(plan: Plan, of_copies: str = "") -> Iterator[str]:
-    """`3.00 GiB linked`, … `to read`, memory; `of_copies` is added where bytes are copied."""
+    """`3.00 GiB linked`, `1.00 GiB computed`, …: the parts of what goes out, what is read, and memory.
+
+    `of_copies` is added where bytes are copied.
+    """
     costs = plan.costs
     parts = (
         (costs.bytes_linked, "linked"),

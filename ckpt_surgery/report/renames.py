@@ -80,13 +80,16 @@ def renamed_leaves(
         elif len(rest_a) == len(rest_b) == 1 and rest_a[0].spec is not None and rest_a[0].spec.size > 1:
             found.append(Renamed(rest_a[0], rest_b[0], Proof.NAMES))  # few arrays are alike by chance
         else:
-            found += _matched(rest_a, rest_b, _same_names, Proof.NAMES)
+            found += _by_names(rest_a, rest_b)
         renamed += found
     return tuple(sorted(renamed, key=lambda one: order[one.a.key.text]))
 
 
 def _matched(left: Sequence[Leaf], right: Sequence[Leaf], same: Same, proof: Proof) -> Iterator[Renamed]:
-    """Pairs that are the same, the most similar names first; none of a leaf that two others match as well."""
+    """Pairs that are the same, each leaf in at most one: of several, those with the most similar names.
+
+    Where two leaves are as similar to a third, and all three are the same, nobody knows which it was.
+    """
     done: set[str] = set()
     tried: Counter[str] = Counter()
     likeness = operator.itemgetter(0)
@@ -119,7 +122,10 @@ def _pairs(left: Sequence[Leaf], right: Sequence[Leaf]) -> Iterator[tuple[Leaf, 
 
 
 def _place(leaf: Leaf) -> Hashable | None:
-    """Places and encoding of an array's stored bytes; None if unknown. Bytes in an index are themselves."""
+    """Places and encoding of the stored bytes of an array; None if they are not known.
+
+    Bytes in the index of a checkpoint stand for themselves.
+    """
     stored = leaf.manifest
     if stored is None or not stored.complete or not 0 < len(stored.chunks) <= MOST_CHUNKS:
         return None
@@ -139,9 +145,17 @@ def _identity(file: str) -> Hashable:
     return status.st_dev, status.st_ino
 
 
-def _same_names(leaf: Leaf, other: Leaf) -> bool:
-    """Whether two names have the same numbers and the same end."""
-    return _numbers(leaf) == _numbers(other) and _common_end(leaf, other) > 0
+def _by_names(left: Sequence[Leaf], right: Sequence[Leaf]) -> Iterator[Renamed]:
+    """Pairs of names with the same numbers and the same end, where no other leaf does as well for either."""
+    alike = [pair for pair in _pairs(left, right) if _numbers(pair[0]) == _numbers(pair[1])]
+    ranked = [(_common_end(one, other), one, other) for one, other in alike]
+    longest: Counter[str] = Counter()
+    for end, *pair in ranked:
+        for leaf in pair:
+            longest[leaf.key.text] = max(longest[leaf.key.text], end)
+    near = [(a, b) for end, a, b in ranked if 0 < end == longest[a.key.text] == longest[b.key.text]]
+    times = Counter(leaf.key.text for pair in near for leaf in pair)
+    yield from (Renamed(a, b, Proof.NAMES) for a, b in near if times[a.key.text] == times[b.key.text] == 1)
 
 
 def _likeness(leaf: Leaf, other: Leaf) -> tuple[bool, int, int]:

@@ -4,9 +4,9 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ckpt_surgery.core.documents import Document
+from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.keys import ESCAPED, SEPARATOR, natural_order, parts_of
 from ckpt_surgery.core.leaves import Leaf
@@ -72,7 +72,7 @@ def total_of(leaves: Iterable[Leaf]) -> DtypeTotal:
 
 def dtype_totals(leaves: Iterable[Leaf]) -> dict[str, DtypeTotal]:
     """The leaves with arrays by the name of their dtype, the largest size first."""
-    by_dtype: dict[Any, list[Leaf]] = defaultdict(list)
+    by_dtype: dict[DType, list[Leaf]] = defaultdict(list)
     for leaf in leaves:
         if leaf.spec is not None:
             by_dtype[leaf.spec.dtype].append(leaf)
@@ -223,7 +223,11 @@ def listing_summary(
     warnings: Sequence[str] = (),
     inside: int = 0,
 ) -> Summary:
-    """A checkpoint by its leaves and `texts` of values. `others`: not listed; `inside`: parts left out."""
+    """A checkpoint by its leaves. `texts`: values that are known, by key text; see `shared_texts`.
+
+    `others`: number of leaves that are not among these. `inside`: number of components that all keys begin
+    with, and that are left out.
+    """
     lines = listing(leaves, texts)
     if inside:
         lines = [replace(one, key=SEPARATOR.join(parts_of(one.key)[inside:])) for one in lines]

@@ -1,7 +1,10 @@
 """The values of leaves, streamed: statistics of one checkpoint, differences between two.
 
-At any time a small part of the memory budget is read, or one stored chunk where that is larger (a compressed
-chunk can only be decoded whole). Arithmetic is done on pieces of `PIECE` elements, in float64.
+Leaves that are reported as equal were compared element by element; leaves that cannot be compared are listed
+apart.
+
+Memory is bounded: at any time a small part of the budget is read, or one stored chunk where that is larger (a
+compressed chunk can only be decoded whole). Arithmetic is done on pieces of `PIECE` elements, in float64.
 """
 
 import itertools
@@ -76,7 +79,11 @@ def value_differences(
 def statistics(
     source: Source, memory: int, leaves: Iterable[Leaf] | None = None, progress: Report | None = None
 ) -> dict[str, Statistics | Unread]:
-    """Statistics of arrays, or why there are none, by key text. Raises SourceError if none can be listed."""
+    """The statistics of every leaf with an array, or why it has none, by key text.
+
+    `memory` is the budget in bytes. `leaves`: those of the source that are read; None: all. `progress` is
+    told the bytes that are read. Raises SourceError where the leaves cannot be listed.
+    """
     listed = source.leaves().values() if leaves is None else leaves
     arrays = [leaf for leaf in listed if leaf.spec is not None]
     read = ByteCounter(sum(leaf.nbytes for leaf in arrays), progress, READING)
@@ -87,16 +94,28 @@ def statistics(
     return by_key
 
 
+SAMPLE = 256
+"""Number of elements that are compared before all are."""
+
+
 def same_values(
     a: Source, b: Source, memory: int, without_values: Collection[str] = ()
 ) -> Callable[[Leaf, Leaf], bool]:
-    """Whether all elements of two arrays are equal; a few are compared first. Raises SourceError."""
+    """Make a function that tells whether all elements of an array of A and one of B are known to be equal.
+
+    It compares a few elements first, so that most arrays that differ are not read. It raises SourceError for
+    damaged bytes. `memory` is the budget in bytes; `without_values`: see `value_differences`.
+    """
 
     def same(left: Leaf, right: Leaf) -> bool:
         if not _comparable(left, right) or _why_uncompared(left, right, without_values) is not None:
             return False
         assert left.spec is not None
-        sample = Region.whole(tuple([min(length, 8) for length in left.spec.shape]))
+        rest, lengths = SAMPLE, []
+        for length in reversed(left.spec.shape):
+            lengths.append(min(length, max(rest, 1)))
+            rest //= max(lengths[-1], 1)
+        sample = Region.whole(tuple(reversed(lengths)))
         with _reading(left, memory):
             regions = itertools.chain([sample], read_regions(left, memory))
             return all(distances.gap(*pieces).same for pieces in _pairs(a, b, left, right, regions))
@@ -221,7 +240,7 @@ def is_numeric(leaf: Leaf) -> bool:
 
 
 def _comparable(a: Leaf, b: Leaf) -> bool:
-    """Whether both have numbers, or elements of one dtype, in one shape; others differ in descriptions."""
+    """Whether both have arrays of one shape, of numbers or of one dtype. Others differ in descriptions."""
     if a.spec is None or b.spec is None or a.spec.shape != b.spec.shape:
         return False
     return (is_numeric(a) and is_numeric(b)) or a.spec.dtype == b.spec.dtype
@@ -282,7 +301,11 @@ def _value(source: Source, leaf: Leaf) -> Scalar | Unread:
 
 
 def shared_texts(leaves: Sequence[Leaf], values: Values) -> dict[str, str]:
-    """Values as text, `= 10`, `"adam"`: leaves that differ in indices alone have the same, or none."""
+    """The values as text by key text: `= 10`, `"adam"`.
+
+    Among leaves whose keys differ in indices only, either all have one, and the same, or none has any: then
+    such leaves can share a line.
+    """
     texts = {leaf.key.text: _text(leaf, values) for leaf in leaves}
     if not any(texts.values()):
         return {}

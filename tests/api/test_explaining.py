@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery.planner.plan import Fate, Transfer
-from ckpt_surgery.report.explanation import ExplainedFunction
+from ckpt_surgery.report.explanation import ExplainedFunction, Line
 
 RECIPE = """\
 version: 1
@@ -41,14 +41,14 @@ def test_a_leaf_of_the_result(here: Path) -> None:
     assert found.made is not None
     step = found.made.step
     assert (step.fate, step.transfer, step.leaf.nbytes) == (Fate.TRANSFORMED, Transfer.COMPUTE, 36)
-    sources = [(name, leaf.key.text, str(leaf.spec)) for name, leaf in found.made.sources]
+    sources = [(o.source, o.leaf.key.text, str(o.leaf.spec)) for o in found.made.sources]
     assert sources == [("source", f"l_{i}/w", "float32[2,3]") for i in range(3)]
     assert found.made.operations == (
         ExplainedFunction("stack", 1, "f32[3,2,3]"),
         ExplainedFunction("cast", 1, "bf16[3,2,3]"),
     )
     lines = RECIPE.splitlines()
-    assert found.excerpts == {"rules[0]": tuple((number, lines[number - 1]) for number in (6, 7, 8))}
+    assert found.excerpts == {"rules[0]": tuple(Line(number, lines[number - 1]) for number in (6, 7, 8))}
     assert (found.used, found.is_subtree) == ((), False)
 
 
@@ -65,8 +65,8 @@ def test_the_policy_of_the_pass_that_dropped_a_leaf_is_shown(here: Path) -> None
         "  - {unmatched: drop, rules: [{match: bias}]}\n  - {rules: [{match: bias, to: b}]}\n"
     )
     found = ckpt_surgery.explain(recipe, "a.safetensors", key="old/b")
-    ((number, _),) = found.excerpts["unmatched"]
-    assert number == 4
+    (line,) = found.excerpts["unmatched"]
+    assert line.number == 4
 
 
 def test_without_a_recipe_and_from_a_tree() -> None:

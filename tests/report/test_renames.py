@@ -36,6 +36,8 @@ def test_names_that_leave_a_choice_are_not_guessed() -> None:
     assert guessed("a/w", "b/w c/w") == []
     assert guessed("a/w b/w", "c/w") == []
     assert guessed("l_0/w l_1/w", "l_2/w l_3/w") == []
+    assert guessed("head/w", "hidden/w tail/w") == []  # a common beginning is no reason
+    assert guessed("a/mlp/up/w b/up/w", "c/mlp/up/w d/w") == [("a/mlp/up/w", "c/mlp/up/w")]
     assert renamed_leaves([array_leaf("a/w", (2, 3))], [array_leaf("b/w", (3, 2))]) == ()
 
 

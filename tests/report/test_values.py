@@ -35,6 +35,21 @@ def difference_of(a: np.ndarray, b: np.ndarray):
     return found
 
 
+@pytest.mark.parametrize("shape", [(8,) * 6, (300, 300), (5,), ()])
+def test_a_few_elements_are_compared_before_all(shape):
+    ours, theirs = (MemorySource({"w": np.full(shape, value)}) for value in (1.0, 2.0))
+    read, sizes = ours.read, []
+
+    def counted(leaf, region):
+        sizes.append(region.size)
+        return read(leaf, region)
+
+    ours.read = counted
+    same = compare.same_values(ours, theirs, MEMORY)
+    assert not same(ours.leaves()["w"], theirs.leaves()["w"])
+    assert sizes == [min(compare.SAMPLE, math.prod(shape))]
+
+
 @pytest.mark.parametrize("piece", [7, 1 << 20])
 def test_statistics_are_numpys_in_any_pieces(piece, monkeypatch):
     monkeypatch.setattr(compare, "PIECE", piece)

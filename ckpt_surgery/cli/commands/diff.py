@@ -9,6 +9,8 @@ from ckpt_surgery.cli.parameters.paths import check_document_beside
 from ckpt_surgery.cli.terminal.console import Terminal
 from ckpt_surgery.inputs.options import DiffOptions
 
+DIFFERENT = 3
+"""Exit code of `--exit-code` for checkpoints that are not known to be the same."""
 EXAMPLES = {
     "diff old new --match 'params/.*' --exit-code": "Some keys; exit with 3 if they differ in structure.",
     "diff old new --values --rtol 1e-5 --atol 1e-8": "The values too, within tolerances.",
@@ -43,4 +45,4 @@ def diff(
     terminal.show(difference_lines(difference, full=full, width=terminal.text.width))
     terminal.warn_of(difference.warnings)
     terminal.write(diff_document, difference)
-    return 3 if exit_code and difference.different else 0
+    return DIFFERENT if exit_code and difference.different else 0

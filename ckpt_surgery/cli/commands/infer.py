@@ -18,6 +18,8 @@ from ckpt_surgery.inputs.options import ReadOptions
 if TYPE_CHECKING:
     from ckpt_surgery.api.inferring import Inferred
 
+UNDECIDED = 3
+"""Exit code for a recipe that leaves something to decide."""
 VALUES = {
     "shared": "the target's values are in the source",
     "partly": "a smaller part of the target's values is in the source",
@@ -68,7 +70,7 @@ def infer(
         sys.stdout.write(inferred.recipe)
     terminal.warn_of(inferred.warnings)
     terminal.wrapped(_lines(inferred, out))
-    return 0 if inferred.decided else 3
+    return 0 if inferred.decided else UNDECIDED
 
 
 def _lines(inferred: "Inferred", out: str | None) -> "Iterator[Line]":

@@ -50,7 +50,7 @@ def document_schema(name: str) -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds to dataclasses what pydantic says of its own models; leaves room for members of later versions."""
+    """Adds to dataclasses what pydantic says of its own models. Members of later versions are allowed."""
 
     def default_schema(self, schema: Any) -> dict[str, Any]:
         """The schema of a member with a default."""

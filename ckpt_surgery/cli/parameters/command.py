@@ -5,8 +5,9 @@ values it takes, and a `Form` how it is given, where name and type do not. Optio
 are described in `inputs.options`. The fields of `**options: Unpack[FIELDS]`, a TypedDict, are options, and so
 are those of a `Group`. A function gets `ctx` and `terminal` if it has such parameters.
 
-Environment variables stand in for options of taste and place; an option on the command line goes before its
-variable. No variable says what is replaced, which recipe runs, or which checkpoint is read.
+Environment variables stand in for options of taste and place, such as CKPT_SURGERY_MEMORY; an option on the
+command line goes before its variable. No variable says what is replaced, which recipe runs, what it is given,
+or which checkpoint is read.
 """
 
 import inspect
@@ -77,7 +78,7 @@ class Command(click.Command):
     """A command that refuses to take an option with a value twice; click silently uses the last one."""
 
     def __init__(self, name: str, examples: Mapping[str, str], hints: Mapping[str, Any], **more: Any):
-        """`examples`: command lines and what they do. `hints`: of the parameters, made when asked for."""
+        """`examples`: command lines and what they do. `hints`: annotations, of which `params` are made."""
         super().__init__(name, **more)
         self.examples = examples
         self._hints = hints
@@ -150,16 +151,16 @@ def command(
 
     def decorate(function: Callable[..., int | None]) -> Command:
         hints = dict(function.__annotations__)
-        gets_context, gets_terminal, _ = (hints.pop(n, None) for n in ("ctx", "terminal", "return"))
+        given = {name for name in ("ctx", "terminal", "return") if hints.pop(name, None)}
 
         def run(**values: Any) -> int | None:
             ctx, json_to = click.get_current_context(), values.get("json_to")
             for name, hint in hints.items():
                 if _is_group(hint):
                     values[name] = hint(**{member: values.pop(member) for member in _annotations(hint)})
-            if gets_context:
+            if "ctx" in given:
                 values["ctx"] = ctx
-            if gets_terminal:
+            if "terminal" in given:
                 is_drafted = hints.get("out") is DraftTo and values["out"] is None
                 values["terminal"] = open_terminal(ctx.find_root().obj, json_to, taken=is_drafted)
             return function(**values)

@@ -1,4 +1,4 @@
-"""Options on the command line: their names and values. `inputs.options` has texts of the library's."""
+"""Options on the command line. The texts of those that the library has, too, are in `inputs.options`."""
 
 import dataclasses
 import re
@@ -64,7 +64,7 @@ class ReportFormat(StrEnum):
 
 
 def requested_format(arguments: Sequence[str]) -> ReportFormat:
-    """The format that a command line asks for; read before click parses, whose errors are in it, too."""
+    """The format that a command line asks for. It is read before click parses, so that errors are in it."""
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     for option, value in zip(before, [*before, "-"][1:], strict=True):
         name, equals, given = option.partition("=")
@@ -193,7 +193,9 @@ Rules = Annotated[
 JsonTo = Annotated[
     str | None,
     "Write a JSON document; to stdout if no file follows, and all else to stderr.",
-    Form("[FILE.json|-]", ("--json",), document_path, complete_path, {"is_flag": False, "flag_value": "-"}),
+    Form(
+        "[FILE.json|-]", ("--json",), document_path, complete_path, {"is_flag": False, "flag_value": STDOUT}
+    ),
 ]
 Full = Annotated[bool, "One line per key, nothing folded or left out."]
 Overwrite = Annotated[bool, "Replace DST; it stays until the new one is complete."]

@@ -18,7 +18,7 @@ RULES = "rules"
 
 
 def given_recipe(recipe: str, rules: Sequence[str], set: Iterable[str], terminal: Terminal) -> Any:
-    """The recipe, or that of `rules`, printed before it is checked. Raises RecipeError, UsageError."""
+    """The recipe, or that of `rules`, which is printed before it is checked. Raises RecipeError."""
     from ckpt_surgery.inputs.matching import recipe_of_rules
     from ckpt_surgery.inputs.request import read_recipe
 
@@ -65,10 +65,14 @@ def split_paths(
     sources = f"{number_of(least, 'source')}{' or more' if many else ''}"
     listed = ", ".join([*map(shown, names[:least]), *(["…"] if many else [])])
     hint = "Give the paths of the sources in this order, then the directory or file to write."
-    if any(one.startswith("@") or one.endswith((".yaml", ".yml")) for one in paths):
-        hint = "With `-e` there is no RECIPE: all paths are sources, and the last one is the destination."
-    given = ", ".join(map(shown, paths)) or "nothing"
-    raise UsageError(f"the recipe takes {sources} ({listed}) and one destination; given: {given}", hint=hint)
+    if len(paths) <= least:
+        wanted = [*names[len(paths) : least], *(["DST"] if many or needs_dst else [])]
+        wrong = f"missing: {', '.join(map(shown, wanted))}"
+    else:
+        wrong = f"too many: {', '.join(map(shown, paths[least + 1 :]))}"
+        if any(one.startswith("@") or one.endswith((".yaml", ".yml")) for one in paths):
+            hint = "With `-e` there is no RECIPE: all paths are sources, and the last one is the destination."
+    raise UsageError(f"the recipe takes {sources} ({listed}) and one destination; {wrong}", hint=hint)
 
 
 def check_json_name(document: str | None) -> None:
@@ -117,7 +121,7 @@ def check_documents(
 
 
 def check_document_beside(document: str | None, *checkpoints: str, **chosen: Any) -> None:
-    """Refuse a document in or over a checkpoint that is read with the `chosen` format, step and item."""
+    """Refuse a document over or in one of the checkpoints, which are opened as is `chosen`."""
     if document not in (None, STDOUT):
         from ckpt_surgery.inputs import output_files
 

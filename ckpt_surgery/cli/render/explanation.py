@@ -161,7 +161,7 @@ def _rule_lines(
 
 def _excerpt(lines: "Sequence[Line]", full: bool) -> Iterator[Text]:
     most = len(lines) if full or len(lines) <= MOST_LINES + 1 else MOST_LINES
-    digits = len(str(lines[-1][0])) if lines else 0
+    digits = len(str(lines[-1].number)) if lines else 0
     for number, text in lines[:most]:
         yield Text.assemble((f"  {number:>{digits}} | ", "dim"), shown(text))
     if most < len(lines):

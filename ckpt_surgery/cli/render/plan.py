@@ -110,10 +110,12 @@ def _param_lines(plan: "Plan", width: int) -> Iterator[Text]:
 
 def row_lines(rows: Sequence[SummaryRow], width: int) -> Iterator[Text]:
     """A line for each row: keys, what they hold, and the rule; several where that is too long."""
-    cells = [(row.key, row.what, row.why) for row in rows] or [("", "", "")]
+    if not rows:
+        return
+    cells = [(row.key, row.what, row.why) for row in rows]
     longest, held, rule = (max(map(cell_len, part)) for part in zip(*cells, strict=True))
     column = max(24, min(longest, width - WORD - 4 - held - rule))
-    for row, (keys, what, reason) in zip(rows, cells, strict=False):
+    for row, (keys, what, reason) in zip(rows, cells, strict=True):
         start = start_of(row.word, STYLES.get(row.word.lower(), STYLES["transformed"]))  # also `averaged`
         space, wide = " " * (column - cell_len(keys)), " " * (held - cell_len(what))
         tails = [text.rstrip() for text in (f"{space}  {what}{wide}  {reason}", f"  {what}  {reason}")]

@@ -1,4 +1,4 @@
-"""What `plan`, `apply` and `convert` do: for people, and as Markdown for a step of GitHub Actions."""
+"""Output of `plan`, `apply` and `convert`; also as Markdown, for the summary of a step of GitHub Actions."""
 
 import os
 import re
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ckpt_surgery import Plan, Result
 
 
+CHANGES = 2
+"""Exit code of `--detailed-exitcode` for a plan with changes."""
+
+
 @dataclass(frozen=True)
 class Report:
     """Prints a plan and its result, and writes their JSON document and their HTML page."""
@@ -33,7 +37,10 @@ class Report:
         return self._code(plan)
 
     def carried_out(self, run: Callable[..., "Result | None"]) -> int | None:
-        """Print the plan, progress and result of `run`. Returns the exit code; None without a result."""
+        """Call `run` with `progress` and `on_plan`; print its plan, its progress and its result.
+
+        Returns the exit code; None if there is no result, as everything was published before.
+        """
         from ckpt_surgery.api.applying import interruptible
 
         def start(plan: "Plan") -> None:
@@ -78,7 +85,10 @@ class Report:
         self._write(result.plan, [line.plain for line in after], ran)
 
     def _write(self, plan: "Plan", after: Sequence[str], ran: Mapping[str, Any]) -> None:
-        """Write the summary of a step of GitHub Actions, the JSON document, the HTML page. Raises OSError."""
+        """Write what is asked for: the summary of a step of GitHub Actions, the JSON document, the HTML page.
+
+        Raises OSError where the summary cannot be written.
+        """
         from ckpt_surgery.cli.render.plan import plan_lines
         from ckpt_surgery.report.results import plan_document
 
@@ -98,7 +108,7 @@ class Report:
         """The exit code of a success: with `--detailed-exitcode` 2 says that there are changes."""
         from ckpt_surgery.report.plan import has_changes
 
-        return 2 if self.output.detailed_exitcode and has_changes(plan) else 0
+        return CHANGES if self.output.detailed_exitcode and has_changes(plan) else 0
 
 
 MOST_CHARACTERS = 200_000
@@ -120,7 +130,10 @@ def add_failure(command: str, problems: Iterable[str]) -> None:
 
 
 def markdown(plan: "Plan", diff: str, after: Sequence[str] = ()) -> str:
-    """A heading, totals, warnings and the diff, folded away. `after`: lines about the result, if any."""
+    """A heading, a table of the totals, the warnings, and the diff, which is folded away.
+
+    `after`: lines about the result; empty where the plan was not carried out.
+    """
     from ckpt_surgery.report.plan import leaves_before
     from ckpt_surgery.report.plan_texts import fate_texts
 

@@ -37,7 +37,10 @@ INDENT = 4
 
 
 def padded(rows: Sequence[Sequence[Text]], right: Collection[int] = ()) -> list[list[Text]]:
-    """Make columns as wide as their widest cell, and drop empty ones. Columns `right` are aligned so."""
+    """Pad the cells, in place, to the width of the widest in their column; leave out empty columns.
+
+    `right`: numbers of the columns whose cells are put to the right end.
+    """
     widths = [max((cell.cell_len for cell in column), default=0) for column in zip(*rows, strict=True)]
     for row in rows:
         for n, (cell, width) in enumerate(zip(row, widths, strict=True)):

@@ -67,7 +67,10 @@ class Terminal:
         self.text.print(*map(_text_of, lines), sep="\n")
 
     def warn(self, lines: "Iterable[Line]") -> None:
-        """Print sentences, even with `--quiet`: wrapped if the width is a terminal's, else a line each."""
+        """Print sentences, even with `--quiet`: wrapped at words where the width is that of a terminal.
+
+        Elsewhere, as in the logs of a job, each is on a line, however long.
+        """
         console = self.notes if self.settings.quiet else self.text
         texts = [_text_of(line) for line in lines]
         if console.is_terminal or "COLUMNS" in os.environ:
@@ -137,13 +140,16 @@ def reuse_memory() -> None:
 
 
 def enable_gc() -> None:
-    """Turn garbage collection on; what planning allocated, perhaps millions of values, is ignored."""
+    """Turn garbage collection on, so that arrays in reference cycles are freed before the program ends.
+
+    What planning allocated, which may be millions of small values, is ignored for good.
+    """
     gc.freeze()
     gc.enable()
 
 
 def open_terminal(settings: Settings, json_to: str | None = None, *, taken: bool = False) -> Terminal:
-    """The consoles of a command; stdout may be `taken` by a document. Raises StorageError if it is closed."""
+    """The consoles of a command. Raises StorageError if stdout is `taken` by a document, and closed."""
     taken = taken or json_to == STDOUT
     if taken and isinstance(sys.stdout, Stream) and sys.stdout.absent:
         message = "standard output is closed, so the JSON document cannot be written"
@@ -165,7 +171,7 @@ _MARGIN = "    "
 
 
 def print_errors(messages: Sequence[str], settings: Settings) -> None:
-    """Printable paragraphs on stderr, each after `Error: `, wrapped on a terminal, and their number."""
+    """Print errors on stderr, each after `Error: `, and their number; wrapped at words on a terminal."""
     from rich.text import Text
 
     console = _console(sys.stderr, settings, False)
@@ -179,7 +185,7 @@ def print_errors(messages: Sequence[str], settings: Settings) -> None:
 
 
 def cut_lines(lines: Sequence[str], width: int) -> list[str]:
-    """Cut lines of recipes that are longer than the terminal is wide, so that carets stay below them."""
+    """Cut the lines of recipes to the width of the terminal, so that carets stay below their characters."""
     cut = list(lines)
     for number, caret in enumerate(lines):
         if not number or "^" not in caret or caret.strip(" ^"):
@@ -215,7 +221,7 @@ def _option(argument: str, value: str) -> str:
 
 
 def problem_text(problem: Problem) -> str:
-    """A printable problem with its code after its place: no text can end a line or move the cursor."""
+    """A problem as it is printed, with its code. No text of a recipe can end a line or move the cursor."""
     hint = None if problem.hint is None else shown(as_options(problem.hint))
     place = problem.place
     if place is None:

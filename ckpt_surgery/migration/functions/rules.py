@@ -13,7 +13,8 @@ from ckpt_surgery.migration.key_templates import without_indices
 from ckpt_surgery.migration.originals import NUMERIC
 
 MOST_MATCHES = 200
-"""Limit on `match` rules, each of which is tried at each leaf; beyond it, `add` rules look arrays up."""
+"""Limit on `match` rules that move leaves, each of which is tried at each leaf. Beyond that,
+`add` rules look the arrays up, in constant time for each."""
 
 Rule = dict[str, Any]
 
@@ -32,7 +33,7 @@ Subtree = tuple[int, Sequence[KeyMove]]
 
 
 def move_rules(moves: Sequence[KeyMove], listings: Mapping[str, Mapping[str, Leaf]]) -> list[Rule]:
-    """Make rules that move leaves, one for a whole subtree. `listings`: leaves of each source by name."""
+    """Make rules that move leaves, one for a whole subtree. `listings`: the leaves of each source by name."""
     moved = defaultdict[str, dict[str, list[KeyMove]]](dict)
     for move in moves:
         moved[move.source].setdefault(move.leaf.key.text, []).append(move)
@@ -71,7 +72,7 @@ def _matching(depth: int, moves: Sequence[KeyMove]) -> Rule:
 def _subtrees(
     leaves: Sequence[Leaf], moved: Mapping[str, Sequence[KeyMove]], depth: int
 ) -> Iterator[Subtree]:
-    """Yield the largest subtrees, or leaves, that move as a whole, among all leaves below one key."""
+    """Yield the largest subtrees that are moved as a whole, also of one leaf. `leaves`: all below one key."""
     per_leaf = [moved[leaf.key.text] for leaf in leaves if leaf.key.text in moved]
     if not per_leaf:
         return

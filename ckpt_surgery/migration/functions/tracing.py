@@ -87,7 +87,10 @@ def recipe_of_function(
 
 @contextmanager
 def tracing(recorder: ArrayRecorder, *functions: Any) -> Iterator[None]:
-    """Record operations on stand-ins. Raises UsageError for what no expression says, also if it is hidden."""
+    """Record operations on stand-ins within this context, in these functions and in those that they call.
+
+    Raises UsageError for what no expression says, also if the functions hide it.
+    """
     with replaced(*functions):
         try:
             yield
@@ -131,7 +134,7 @@ def described(function: Callable[..., Any]) -> TracedFunction:
 
 
 def source_names(function: Callable[..., Any], label: str, count: int) -> list[str]:
-    """Names of the sources: those of the arguments, if valid. Raises UsageError if the numbers differ."""
+    """Names of the sources: the arguments', if valid. Raises UsageError for another number of arguments."""
     names: list[str] = []
     try:
         signature = inspect.signature(function)
@@ -270,7 +273,7 @@ _LEAVES = (
 
 
 def with_flat_dicts(recipe: Any, flat: bool) -> Any:
-    """Wrap a function of flat dicts as one of trees if `flat`. Raises UsageError for what is no function."""
+    """Wrap a function of flat dicts as one of trees, if `flat`. Raises UsageError if it is no function."""
     if flat and (not callable(recipe) or isinstance(recipe, str)):
         raise UsageError(
             "`flat=True` says what a function gets and returns, and the recipe is not a function",

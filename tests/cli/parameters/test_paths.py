@@ -32,7 +32,7 @@ def test_split_paths(names, paths, expected):
 
 
 ONE = "the recipe takes 1 source (source) and one destination; "
-TWO_OR_MORE = "the recipe takes 2 sources or more (base, lora, …) and one destination; given: a"
+TWO_OR_MORE = "the recipe takes 2 sources or more (base, lora, …) and one destination; missing: lora, DST"
 HINT = "With `-e` there is no RECIPE"
 
 
@@ -43,12 +43,12 @@ HINT = "With `-e` there is no RECIPE"
         (
             "base lora x",
             "a",
-            "the recipe takes 3 sources (base, lora, x) and one destination; given: a",
+            "the recipe takes 3 sources (base, lora, x) and one destination; missing: lora, x",
             False,
         ),
-        ("source", "a b c\x1b d", f"{ONE}given: a, b, c\\x1b, d", False),
-        ("source", "@drop-optimizer old new", f"{ONE}given: @drop-optimizer, old, new", True),
-        ("source", "r.yaml old new", f"{ONE}given: r.yaml, old, new", True),
+        ("source", "a b c\x1b d", f"{ONE}too many: c\\x1b, d", False),
+        ("source", "@drop-optimizer old new", f"{ONE}too many: new", True),
+        ("source", "r.yaml old new", f"{ONE}too many: new", True),
         ("base lora *", "a", TWO_OR_MORE, False),
     ],
 )
@@ -60,7 +60,7 @@ def test_a_wrong_number_of_paths(names, paths, message, hinted):
 
 
 def test_a_missing_destination_is_refused_where_one_is_needed():
-    with pytest.raises(UsageError, match=r"2 sources \(base, lora\) and one destination; given: a, b"):
+    with pytest.raises(UsageError, match=r"2 sources \(base, lora\) and one destination; missing: DST"):
         split_paths(["base", "lora"], ["a", "b"], needs_dst=True)
 
 
