@@ -24,7 +24,6 @@ from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.storage.failures import LINKS, changed, damaged, unreadable
 from ckpt_surgery.storage.listing import FileStat, check_link, listed_object, object_stat, real_path
 from ckpt_surgery.storage.store import ByteRange, Stat, store_of
@@ -333,7 +332,7 @@ class PagedFile:
             joins = spans and spans[-1][1] == start
             spans[-1:] = [(spans[-1][0], stop)] if joins else [*spans[-1:], (start, stop)]
         path, stat = self._file.path, self._file.stat
-        if is_url(path):
+        if urls.is_url(path):
             fetched = read_ranges([Chunk(path, start, stop - start) for start, stop in spans], {path: stat})
         else:
             fetched = (self._file.read(start, stop - start) for start, stop in spans)

@@ -244,7 +244,8 @@ class DirectoryUpload(Upload):
 def _is_document(name: str, size: int) -> bool:
     """True if a file describes others, judged by its name: `.zarray`, `model.safetensors.index.json`.
 
-    Config files do not: without the weights they are no checkpoint. Documents are held in memory.
+    Config files do not: without the weights they are no checkpoint. Files of more than 64 MiB count as data,
+    because documents are held in memory.
     """
     base = name.rpartition("/")[2]
     return (base.endswith(".json") or base.startswith(".")) and size <= 64 << 20 and not is_companion(name)
