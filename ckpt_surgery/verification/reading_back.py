@@ -151,7 +151,7 @@ class Checker:
                     crc = range_crc(file, chunk.offset, chunk.length)
                 self._compare(span.key, span.index, crc, span.crc, chunk.length)
                 return
-            contents = read_ranges([span.chunk for span in batch])
+            contents = read_ranges([span.chunk for span in batch], near=True)
             for span in batch:
                 data = next(contents)
                 self._compare(span.key, span.index, bytes_crc(data), span.crc, len(data))
