@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.text import shown
 
+MOST_FILES = 5
+"""Number of changed files that a message names."""
+
 
 @frozen()
 class FileState:
@@ -50,8 +53,8 @@ def change(before: FileState | None, now: FileState | None, times: bool) -> str:
 
 def changes_text(changed: Sequence[tuple[str, str]]) -> str:
     """The first changes, for a message."""
-    named = [f"`{shown(name)}` ({what})" for name, what in changed[:5]]
-    more = [f"and {len(changed) - 5} more"] if len(changed) > 5 else []
+    named = [f"`{shown(name)}` ({what})" for name, what in changed[:MOST_FILES]]
+    more = [f"and {len(changed) - MOST_FILES} more"] if len(changed) > MOST_FILES else []
     return ", ".join([*named, *more])
 
 

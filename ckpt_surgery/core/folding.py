@@ -13,10 +13,11 @@ Braces and backslashes of a key itself are escaped with a backslash, but for the
 import functools
 import itertools
 import math
+import operator
 import re
 import string
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,8 +30,13 @@ Cells = tuple[str, ...]
 # Longer digit strings are hashes or dates rather than indices; Python also refuses to parse very long ones.
 _MOST_DIGITS = 18
 _NUMBER = re.compile(rf"(?<![0-9])([0-9]{{1,{_MOST_DIGITS}}})(?![0-9])")
+_DIGITS = re.compile("[0-9]+")
+_ZEROS = bytes(ord("0") if chr(code).isdecimal() else code for code in range(256))
+"""Maps each ASCII digit to 0."""
 _MOST_NUMBERS = 12
 """Limit on the numbers of a key that can become slots. Bounds the work that hostile names can cause."""
+_BETWEEN = "\0"
+"""Separates a key from its source in a joined text."""
 _RESERVED = re.compile(r"\\(?!/)|[{}]")
 _LETTERS = string.ascii_lowercase[8:]
 
@@ -91,9 +97,38 @@ def fold(entries: Iterable[ShownKey]) -> list[Fold]:
 
 def _framed(entry: ShownKey) -> tuple[_Frame, Cells]:
     """The texts of a key and its sources without their numbers, and the numbers."""
+    # Nearly all keys have one source at most, and thousands differ in their digits alone.
+    text = _BETWEEN.join((entry.key, *entry.sources[:1]))
+    if len(entry.sources) < 2 and text.isascii():
+        outline = _outline(text.encode().translate(_ZEROS), len(entry.sources))
+        if outline is not None:
+            return outline[0], outline[1](text)
     patterns = [_pattern(entry.key), *_gather(entry.sources)]
-    frame = _Frame(tuple([literals for literals, _ in patterns]), len(entry.sources))
-    return frame, sum([numbers for _, numbers in patterns], ())
+    return _frame(patterns, len(entry.sources)), sum([numbers for _, numbers in patterns], ())
+
+
+def _frame(patterns: Sequence[_Pattern], gathers: int) -> _Frame:
+    return _Frame(tuple([literals for literals, _ in patterns]), gathers)
+
+
+@functools.lru_cache(maxsize=4096)
+def _outline(joined: bytes, sources: int) -> tuple[_Frame, Callable[[str], Cells]] | None:
+    """The frame of keys joined with their sources that differ in their digits alone, and what takes the
+    numbers out of them; None if some of the digits are no numbers.
+    """
+    text = joined.decode("ascii")
+    patterns = [_pattern(part) for part in text.split(_BETWEEN)]
+    digits = list(_DIGITS.finditer(text))
+    if len(patterns) != 1 + sources or len(digits) != sum(len(numbers) for _, numbers in patterns):
+        return None
+    return _frame(patterns, sources), _cut([slice(*match.span()) for match in digits])
+
+
+def _cut(places: Sequence[Any]) -> Callable[[Any], Cells]:
+    """A function that takes the pieces at these places out of a text, or of cells."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    return lambda whole: tuple([whole[place] for place in places])
 
 
 def unfolded(entries: Iterable[ShownKey]) -> list[Fold]:
@@ -166,9 +201,8 @@ def _lines(frame: _Frame, rows: Mapping[Cells, int]) -> Iterator[Fold]:
             continue
         # Every column is constant, free, or in step with a free one.
         steps = {c: dict(zip(columns[b], columns[c], strict=True)) for c, b in leads.items()}
-        members = part
-        if len(bases) < len(columns):
-            members = {tuple([cells[b] for b in bases]): i for cells, i in part.items()}
+        of_bases = _cut(bases)
+        members = part if len(bases) == len(columns) else {of_bases(cells): i for cells, i in part.items()}
         for box in _boxes(list(members)):
             chosen = dict(zip(bases, box, strict=True))
             values = {c: (column[0],) for c, column in enumerate(columns)} | chosen

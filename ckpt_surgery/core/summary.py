@@ -28,9 +28,10 @@ WIDTHS = (110, MOST_CHARACTERS // MOST_LINES - 1)
 """Characters of a line: as many as most terminals show, or so few that any text is short enough."""
 WORD = 13
 """Characters of the first column."""
-SHARE_OF_WHAT, SHARE_OF_WHY, LEAST_OF_KEY = 0.3, 0.17, 40
-"""Parts of a line for what leaves hold, and for the rule, where keys need the room; characters of keys below
-which the rule is left out."""
+SHARE_OF_WHAT, SHARE_OF_WHY = 0.3, 0.17
+"""Parts of a line for what leaves hold, and for the rule, where keys need the room."""
+LEAST_OF_KEY = 40
+"""Characters of keys below which the rule is left out."""
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Shape, chunk_regions, grown
 
-EDGE, ROWS = 256, 1 << 17
-"""Elements along each side of a tile that is transposed, and of one that is not: two such tiles in float32
-fill a cache of 1 MiB."""
+EDGE = 256
+"""Elements along each side of a tile that is transposed."""
+ROWS = 1 << 17
+"""Elements of a tile that is not transposed: two such tiles in float32 fill a cache of 1 MiB."""
 CACHE = 1 << 19
 """Bytes that stay in the cache of one core."""
 

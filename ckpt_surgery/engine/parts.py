@@ -255,8 +255,8 @@ def missing(parts: Parts, head: Head) -> list[int]:
 
 def put_part(parts: Parts, head: Head, index: int, part: ShardProgress) -> bool:
     """Add the progress of a finished shard; False if another attempt was faster."""
-    tasks = [task_json(number, done) for number, done in part.done.items()]
-    return parts.put(done_name(head, index), json.dumps([part.worker, tasks]).encode("ascii"))
+    tasks = ", ".join(task_json(number, done) for number, done in part.done.items())
+    return parts.put(done_name(head, index), f"[{json.dumps(part.worker)}, [{tasks}]]".encode("ascii"))
 
 
 def _document(parts: Parts, name: str, form: type[T]) -> T | None:

@@ -4,11 +4,12 @@ The plan and the number of machines alone assign tasks to machines; the results 
 """
 
 import heapq
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import floordiv
-from typing import Any
+from typing import NamedTuple
 
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.digests import Digests
@@ -116,18 +117,25 @@ class ShardProgress:
     """Result of each finished task, by the task's number."""
 
 
-FinishedTask = tuple[int, tuple[tuple[Shape, int], ...], tuple[AdoptedFile, ...], int | None, int]
-"""A finished task in JSON, as journals and parts of shards hold it: its number and fields of its result."""
+class FinishedTask(NamedTuple):
+    """A finished task, as journals and parts of shards hold it: a list in JSON."""
+
+    number: int
+    chunks: tuple[tuple[Shape, int], ...]
+    files: tuple[AdoptedFile, ...]
+    crc: int | None
+    overflowed: int
 
 
-def task_json(number: int, done: TaskResult) -> list[Any]:
+def task_json(number: int, done: TaskResult) -> str:
     """A finished task as a `FinishedTask` in JSON."""
-    return [number, list(done.chunks.items()), list(map(asdict, done.files)), done.crc, done.overflowed]
+    chunks = tuple(done.chunks.items())
+    return json.dumps(FinishedTask(number, chunks, done.files, done.crc, done.overflowed), default=asdict)
 
 
 def results_of(tasks: Iterable[FinishedTask]) -> dict[int, TaskResult]:
     """Results of finished tasks by their numbers."""
-    return {n: TaskResult(dict(chunks), files, crc, bad) for n, chunks, files, crc, bad in tasks}
+    return {t.number: TaskResult(dict(t.chunks), t.files, t.crc, t.overflowed) for t in tasks}
 
 
 def collect_written(plan: Plan, parts: Sequence[ShardProgress]) -> Written:

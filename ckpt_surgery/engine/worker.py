@@ -185,7 +185,7 @@ class Journal:
         if self._place is None:
             return
         with self._lock:
-            self._pending.append(json.dumps(task_json(task.number, done)) + "\n")
+            self._pending.append(task_json(task.number, done) + "\n")
             self._nbytes += task.nbytes
             if self._nbytes >= FLUSH_BYTES:
                 self._write()

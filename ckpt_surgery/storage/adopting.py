@@ -158,6 +158,7 @@ def _errors(source: str, destination: Path) -> Iterator[None]:
             data_file(source)  # raises an error that says more if the file is gone
             if isinstance(error, PermissionError) and not os.access(source, os.R_OK):
                 raise unreadable(source, error) from error
+        # Where bytes are copied, these are errors of the file that is written.
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
             raise storage_error(path_text(destination), error) from error
         raise storage_error(

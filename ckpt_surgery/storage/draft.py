@@ -139,7 +139,8 @@ class UnpublishedStore:
             for name in chosen & self.documents.keys():
                 del self.documents[name]
             data = sorted(chosen & self.data.keys())
-        self.store.delete([f"{self._prefix}/{self.places[name]}" for name in data])
+            places = [f"{self._prefix}/{self.places[name]}" for name in data]
+        self.store.delete(places)
         with self._lock:
             for name in data:
                 del self.data[name], self.places[name]

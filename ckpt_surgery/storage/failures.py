@@ -25,9 +25,11 @@ LINKS = "Check what it is, and where its symbolic links lead."
 
 def unreadable(path: str, error: OSError) -> SourceError | StorageError:
     """The error to raise where the system refuses to open, read or list what a checkpoint consists of."""
+    refused = access_error(path, error)
+    if refused is not None:
+        return refused
     hint = DAMAGED if isinstance(error, FileNotFoundError | NotADirectoryError) else LINKS
-    missing = SourceError(f"{shown(path)} cannot be read: {error.strerror or error}", hint=hint)
-    return access_error(path, error) or missing
+    return SourceError(f"{shown(path)} cannot be read: {error.strerror or error}", hint=hint)
 
 
 def damaged(what: str, hint: str = DAMAGED) -> SourceError:

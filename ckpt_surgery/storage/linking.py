@@ -104,21 +104,25 @@ def link_rest(source: Path, target: Path, keep: Set[str], leave_out: Set[str]) -
         else:
             os.unlink(entry)
     for entry in list(os.scandir(source)):
-        if entry.name in leave_out:
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            shutil.copytree(entry, target / entry.name, symlinks=True, copy_function=_link_or_copy)
-        else:
-            _link_or_copy(entry.path, os.fspath(target / entry.name))
+        if entry.name not in leave_out:
+            _link_entry(Path(entry.path), target / entry.name)
 
 
-def _link_or_copy(old: str, new: str) -> None:
-    try:
-        os.link(old, new, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in UNSUPPORTED:
-            raise
-        shutil.copy2(old, new, follow_symlinks=False)
+def _link_entry(old: Path, new: Path) -> None:
+    if old.is_symlink():
+        os.symlink(os.readlink(old), new)
+    elif old.is_dir():
+        new.mkdir()
+        for entry in list(os.scandir(old)):
+            _link_entry(Path(entry.path), new / entry.name)
+        shutil.copystat(old, new)
+    else:
+        try:
+            os.link(old, new)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+            shutil.copy2(old, new)
 
 
 def linking_rule(

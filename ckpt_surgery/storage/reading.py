@@ -24,7 +24,6 @@ from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.core.urls import is_url
 from ckpt_surgery.storage.failures import LINKS, changed, damaged, unreadable
 from ckpt_surgery.storage.listing import FileStat, check_link, listed_object, object_stat, real_path
 from ckpt_surgery.storage.store import ByteRange, Stat, store_of
@@ -38,6 +37,8 @@ PIECE = 512 << 10
 """Bytes of a file that are in memory at a time, and in a processor's cache when their CRC is computed."""
 OBJECT_PIECE = 16 << 20
 """The same of an object, where each piece is a request."""
+PAGE = 64 << 10
+"""Bytes of a file that are read for short ranges near each other."""
 CALL_BYTES = 2**26
 """Largest number of bytes per call: cancellation is checked between calls."""
 WHOLE_BYTES = 2**30
@@ -187,11 +188,13 @@ def range_crc(file: OpenFile, offset: int, length: int, crc: int = 0) -> int:
     return crc
 
 
-def read_ranges(chunks: Sequence[Chunk], expected: Mapping[str, FileStat] = NONE_LISTED) -> Iterator[bytes]:
+def read_ranges(
+    chunks: Sequence[Chunk], expected: Mapping[str, FileStat] = NONE_LISTED, near: bool = False
+) -> Iterator[bytes]:
     """The bytes of ranges of files, in their order; those in an object store are read together, at once.
 
     Memory: one range, and all those that are objects'. `expected`: size and time of files when they were
-    listed, by path.
+    listed, by path. `near`: true if short ranges of a file mostly follow each other; one call reads several.
     """
     objects = [chunk for chunk in chunks if chunk.inline is None and urls.is_url(chunk.file)]
     fetched = _fetched(objects, expected) if objects else iter(())
@@ -204,7 +207,8 @@ def read_ranges(chunks: Sequence[Chunk], expected: Mapping[str, FileStat] = NONE
             yield from (next(fetched) for _ in group)
         else:
             with opened(path, expected.get(path)) as file:
-                yield from (file.read(chunk.offset, chunk.length) for chunk in group)
+                read = PagedFile(file, PAGE, 2).read if near else file.read
+                yield from (read(chunk.offset, chunk.length) for chunk in group)
 
 
 def _fetched(chunks: Sequence[Chunk], expected: Mapping[str, FileStat]) -> Iterator[bytes]:
@@ -333,7 +337,7 @@ class PagedFile:
             joins = spans and spans[-1][1] == start
             spans[-1:] = [(spans[-1][0], stop)] if joins else [*spans[-1:], (start, stop)]
         path, stat = self._file.path, self._file.stat
-        if is_url(path):
+        if urls.is_url(path):
             fetched = read_ranges([Chunk(path, start, stop - start) for start, stop in spans], {path: stat})
         else:
             fetched = (self._file.read(start, stop - start) for start, stop in spans)

@@ -91,7 +91,8 @@ IN_FLIGHT = 32
 BATCH, COPY_BYTES = 1000, 5 << 30
 """Largest number of objects that S3 deletes, and largest object that it copies, in one request."""
 GAP_BYTES, JOINED_BYTES = 512 << 10, 8 << 20
-"""Ranges with a smaller gap between them are read together, up to this size, as a request costs more."""
+"""Ranges with a smaller gap than the first between them are read together, up to the second in all: a request
+costs more than the bytes of a gap."""
 _RETRY = {
     "max_retries": 6,
     "retry_timeout": timedelta(seconds=60),

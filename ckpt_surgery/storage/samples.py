@@ -16,9 +16,10 @@ from ckpt_surgery.storage.reading import opened, stat_file
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
 EDGE, BLOCK, BLOCKS = 64 << 10, 4 << 10, 8
-THREADS, TOGETHER = 8, 256
-"""Threads, for where storage is slow, most of the time goes into waiting; and files that one of them samples
-before it takes others."""
+THREADS = 8
+"""Files that are sampled at the same time: where storage is slow, most of the time goes into waiting."""
+TOGETHER = 256
+"""Files that one thread samples before it takes others."""
 
 
 def ranges(size: int) -> Sequence[tuple[int, int]]:

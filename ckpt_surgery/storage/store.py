@@ -53,7 +53,7 @@ class Only(enum.Enum):
 
 
 Condition = Only | str
-"""When an object is written: `Only`, or if this version is there."""
+"""The condition under which an object is written: `Only`, or the version that has to be there."""
 
 
 class ConditionFailed(SurgeryError):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import Interrupted, UsageError
 from ckpt_surgery.core.progress import Progress, ProgressLike, Report, Watch, progress_text
 from ckpt_surgery.core.text import abridged
 
@@ -30,6 +30,8 @@ def reported(progress: ProgressLike) -> Iterator[Report | None]:
 
         try:
             yield call
+        except (Interrupted, KeyboardInterrupt):
+            raise
         except BaseException:
             if raised:
                 raise raised[-1]  # noqa: B904 - the caller's error, which the other one was made of

@@ -143,7 +143,7 @@ class Checker:
                 yield ExpectedRange(stored, crc, key, index)
 
     def _compare_ranges(self, batch: list[ExpectedRange]) -> None:
-        """Compare ranges of one file, or inline ones; a single one may be of any length."""
+        """Compare ranges of one file, or inline ones, in order; a single one may be of any length."""
         span, chunk = batch[0], batch[0].chunk
         try:
             if len(batch) == 1 and chunk.inline is None:
@@ -151,7 +151,7 @@ class Checker:
                     crc = range_crc(file, chunk.offset, chunk.length)
                 self._compare(span.key, span.index, crc, span.crc, chunk.length)
                 return
-            contents = read_ranges([span.chunk for span in batch])
+            contents = read_ranges([span.chunk for span in batch], near=True)
             for span in batch:
                 data = next(contents)
                 self._compare(span.key, span.index, bytes_crc(data), span.crc, len(data))
@@ -205,7 +205,7 @@ class Checker:
         for leaf in leaves:
             chunks = {} if leaf.manifest is None else leaf.manifest.chunks
             places += ((leaf, index, chunk) for index, chunk in chunks.items())
-        together = _by_file(places, lambda place: (place[2].file, place[2].offset), lambda _: 0, 4096)
+        together = _by_file(places, lambda place: (place[2].file, place[2].offset), lambda _: 0)
         self._run(self._check_batch, together, lambda _: OBJECT_PIECE)
 
     def _check_batch(self, batch: list[Place]) -> None:
@@ -290,11 +290,11 @@ def stored_range(manifest: Manifest, region: Region) -> Chunk | None:
 
 
 def _by_file(
-    items: Iterable[T], place: Callable[[T], tuple[str, int]], nbytes: Callable[[T], int], most: int = 64
+    items: Iterable[T], place: Callable[[T], tuple[str, int]], nbytes: Callable[[T], int]
 ) -> list[list[T]]:
-    """Group up to `most` items by file in the order of offsets; one thread opens and reads their file."""
+    """Group items by file in the order of offsets; one thread opens the file of a group and reads it."""
     by_file = itertools.groupby(sorted(items, key=place), lambda item: place(item)[0])
-    return [batch for _, same in by_file for batch in batches(same, nbytes, most)]
+    return [batch for _, same in by_file for batch in batches(same, nbytes, 4096, OBJECT_PIECE)]
 
 
 def _held(group: list[ExpectedValues]) -> int:

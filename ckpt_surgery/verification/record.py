@@ -6,6 +6,7 @@ checksums of a leaf are one text: eight hexadecimal digits for each region of th
 
 import itertools
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -305,8 +306,9 @@ def parse_record(text: str) -> Record:
             raise Malformed("its checksum is not that of its text")
         grids = {entry["key"]: _grid(entry) for entry in document["leaves"]}
         files = tuple(map(_file, document["files"]))
-        structure, described = UNKNOWN, document["structure"]
+        structure = UNKNOWN
         if document["version"] == VERSION:
+            described = document["structure"]
             listed = described["documents"].items()
             documents = {str(name): (_integer(length), int(crc, 16)) for name, (length, crc) in listed}
             structure = DescriptionChecksums(_crc(described["crc32c"]), documents)
@@ -347,8 +349,11 @@ def digests_of(grid: Shape, of_values: bool, crcs: str, shape: Shape) -> Digests
     if len(grid) != len(shape):
         return None
     texts = [crcs[at : at + DIGITS] for at in range(0, len(crcs), DIGITS)]
-    entries = zip(_indices(grid_counts(shape, grid)), texts, strict=True)
-    try:  # a ValueError: it is no number, or their count is another
+    counts = grid_counts(shape, grid)
+    if len(texts) != math.prod(counts):  # checked first: `_indices` takes memory for all places along an axis
+        return None
+    entries = zip(_indices(counts), texts, strict=True)
+    try:
         return Digests(grid, of_values, {index: int(text, 16) for index, text in entries if text != NONE})
     except ValueError:
         return None

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from ckpt_surgery.storage import system_calls
-from ckpt_surgery.storage.linking import FICLONE, SafeToHardlink, can_reflink, reflink
+from ckpt_surgery.storage.linking import FICLONE, SafeToHardlink, can_reflink, link_rest, reflink
 from tests.support.directories import state_of
 from tests.support.failing import refusing
 
@@ -131,3 +131,45 @@ def test_macos_clones_files(
     else:
         with pytest.raises(OSError, match=os.strerror(refusal)):
             reflink(source, tmp_path / "new")
+
+
+# --- the other items of a step ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> Path:
+    """A step whose item `b` has a directory of its own mode, a symbolic link and a file."""
+    (tmp_path / "step" / "b" / "inner").mkdir(parents=True)
+    (tmp_path / "step" / "b" / "inner" / "data").write_bytes(CONTENT)
+    (tmp_path / "step" / "b" / "link").symlink_to("gone")
+    (tmp_path / "step" / "a").mkdir()
+    (tmp_path / "step" / "b" / "inner").chmod(0o750)
+    (tmp_path / "new" / "a").mkdir(parents=True)
+    (tmp_path / "new" / "rest").mkdir()
+    return tmp_path / "step"
+
+
+@pytest.mark.parametrize("number", [None, errno.EXDEV, errno.EPERM, errno.EMLINK])
+def test_the_rest_of_a_step_is_linked_or_copied(
+    number: int | None, step: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = step.parent / "new"
+    if number is not None:
+        monkeypatch.setattr(os, "link", refusing(number))
+    link_rest(step, new, keep={"a"}, leave_out={"a"})
+    assert sorted(os.listdir(new)) == ["a", "b"], "what an earlier attempt linked is removed"
+    assert os.readlink(new / "b" / "link") == "gone"
+    assert (new / "b" / "inner").stat().st_mode == (step / "b" / "inner").stat().st_mode
+    old, data = step / "b" / "inner" / "data", new / "b" / "inner" / "data"
+    assert data.read_bytes() == CONTENT
+    assert data.samefile(old) == (number is None)
+
+
+def test_the_rest_of_a_step_that_cannot_be_linked_fails_with_the_reason(
+    step: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deep inside, too: the number of the error is what hints depend on."""
+    monkeypatch.setattr(os, "link", refusing(errno.ENOSPC))
+    with pytest.raises(OSError, match="No space left") as caught:
+        link_rest(step, step.parent / "new", keep={"a"}, leave_out={"a"})
+    assert caught.value.errno == errno.ENOSPC

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import Interrupted, UsageError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.system import progress_bars
 from ckpt_surgery.system.progress_bars import is_interactive, reported
@@ -91,6 +91,15 @@ def test_other_errors_stay_what_they_are() -> None:
     with pytest.raises(OSError, match="later"), reported(lambda progress: None) as report:
         report(HALF)
         raise OSError("later")
+
+
+@pytest.mark.parametrize("error", [Interrupted(15, "stopped by SIGTERM"), KeyboardInterrupt()])
+def test_an_interrupt_is_not_hidden_by_what_a_function_raised(error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught, reported(raising(lambda: ValueError("mine"))) as report:
+        with pytest.raises(ValueError, match="mine"):
+            report(HALF)
+        raise error
+    assert caught.value is error
 
 
 def test_errors_that_are_their_own_cause_pass() -> None:

@@ -105,7 +105,7 @@ def test_a_file_is_opened_once_for_many_chunks(tmp_path: Path, monkeypatch: pyte
     digests = Digests((1, 4), True, crcs_of(array, (1, 4)))
     calls = calls_of(reading, monkeypatch)
     assert flaws(leaf, digests) == []
-    assert (calls.count("open"), calls.count("read")) == (-(-500 // 64), 500)
+    assert calls == ["open", "read"]
 
 
 def test_stored_bytes_that_are_missing(tmp_path: Path) -> None:

@@ -90,6 +90,10 @@ def test_any_grid(data: st.DataObject) -> None:
     assert digests_of((*grid, 1), True, text, shape) is None
 
 
+def test_checksums_of_another_shape_take_no_memory() -> None:
+    assert digests_of((1,), True, "00000000", (10**15,)) is None
+
+
 @pytest.mark.parametrize("name", ["out.safetensors", "out.npz"])
 def test_the_length_of_the_record_is_known_beforehand(name: str, tmp_path: Path) -> None:
     """Whatever the checksums are, for copied arrays and for computed ones."""

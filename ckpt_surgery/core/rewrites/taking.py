@@ -12,9 +12,10 @@ from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
 from ckpt_surgery.core.rewrites.axes import canonical_codec, inserted, replaced, restored
 from ckpt_surgery.core.selections import Positions
 
-MOST_CHUNKS, MOST_PIECES = 2**20, 256
-"""Largest number of chunks in the result of a rewrite that refers to the same chunks repeatedly, and of
-pieces that a chunk is cut into, each of which becomes a chunk."""
+MOST_CHUNKS = 2**20
+"""Largest number of chunks in the result of a rewrite that refers to the same chunks repeatedly."""
+MOST_PIECES = 256
+"""Largest number of pieces that a chunk is cut into, each of which becomes a chunk."""
 
 
 def take_along(manifest: Manifest, axis: int, positions: Positions) -> Manifest | None:
@@ -22,8 +23,11 @@ def take_along(manifest: Manifest, axis: int, positions: Positions) -> Manifest 
     if len(positions) == 0:
         return manifest if manifest.spec.shape[axis] == 0 else None
     first, stop = int(positions[0]), int(positions[0]) + len(positions)
-    is_range = isinstance(positions, range)
-    if positions == range(first, stop) if is_range else np.array_equal(positions, np.arange(first, stop)):
+    if isinstance(positions, range):
+        consecutive = positions == range(first, stop)
+    else:
+        consecutive = np.array_equal(positions, np.arange(first, stop))
+    if consecutive:
         return sliced(manifest, axis, first, stop)
     numbers = _whole_chunks(positions, manifest.chunk_shape[axis])
     if numbers is None:

@@ -41,7 +41,7 @@ class FileLock(Lock):
         self._path = path
 
     def acquire(self) -> tuple[str, ...]:
-        """Acquire as `Lock` does, one run at a time. Raises StorageError, too."""
+        """Acquire as `Lock` does, one run at a time. Raises DestinationError, StorageError."""
         with storage_errors(self._path), _guarded(self._path.parent):
             return super().acquire()
 

@@ -238,7 +238,8 @@ def roll_forward(url: str) -> tuple[str, ...]:
     Does nothing if there is none. Raises DestinationError if a living run holds the lock, StorageError.
     """
     store, prefix = store_of(url)
-    if not any(leftover.switching for leftover in leftovers.examine(store, prefix)[1]):
+    _, left = leftovers.examine(store, prefix)
+    if not any(leftover.switching for leftover in left):
         return ()
     lock = ObjectLock(store, lock_name(prefix))
     try:

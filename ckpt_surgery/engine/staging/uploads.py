@@ -56,6 +56,8 @@ class Upload(DirectoryStage):
         """`nbytes`: bytes that will be written."""
         self._spool = spool_of(url)
         self._nbytes = nbytes
+        self._made = False
+        """True once the directory is known to be this user's."""
         super().__init__(self._spool / os.path.basename(url), lock, one_file, identity)
         self.called = shown(url)
 
@@ -69,6 +71,7 @@ class Upload(DirectoryStage):
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
             problem = f"{path_text(self._spool)} is not a directory that only this user may use"
             raise StorageError(problem, hint="Remove it, or set TMPDIR to a directory of yours.")
+        self._made = True
         super().begin(resume)
         if not self.resumed:
             check_space(self.destination, self._nbytes)
@@ -76,8 +79,9 @@ class Upload(DirectoryStage):
     def remove(self, keep: bool = False, quickly: bool = False) -> list[str]:
         """As on a disk."""
         left = super().remove(keep, quickly)
-        with contextlib.suppress(OSError):  # what is kept to be resumed is in it, or it is another user's
-            os.rmdir(self._spool)
+        with contextlib.suppress(OSError):  # what is kept to be resumed is in it
+            if self._made:
+                os.rmdir(self._spool)
         return left
 
     @contextlib.contextmanager
@@ -240,7 +244,8 @@ class DirectoryUpload(Upload):
 def _is_document(name: str, size: int) -> bool:
     """True if a file describes others, judged by its name: `.zarray`, `model.safetensors.index.json`.
 
-    Config files do not: without the weights they are no checkpoint. Documents are held in memory.
+    Config files do not: without the weights they are no checkpoint. Files of more than 64 MiB count as data,
+    because documents are held in memory.
     """
     base = name.rpartition("/")[2]
     return (base.endswith(".json") or base.startswith(".")) and size <= 64 << 20 and not is_companion(name)
