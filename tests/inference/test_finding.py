@@ -208,9 +208,18 @@ def test_other_values_need_a_decision(source: Arrays, target: Arrays) -> None:
     assert (one.targets, [each.sources for each in one.candidates]) == (("n",), [("n",)])
 
 
-@pytest.mark.parametrize("other", [np.ones(3, F32), np.zeros(3, F32)], ids=["equal", "of two values"])
-def test_constants_that_names_do_not_find_are_the_targets(other: np.ndarray) -> None:
-    source = {"a/0": PAIR[:3], "b/0": PAIR[3:], "a/1": np.ones(3, F32), "b/1": other}
+def test_constants_that_names_do_not_find_stay_open() -> None:
+    """The next checkpoint may have other numbers there, and the leaves of SRC would be dropped."""
+    source = {f"{word}/{i}": normal(3 + i, seed=i + len(word)) for word in ("a", "bb") for i in (0, 1)}
+    source |= {"a/1": np.ones(3, F32), "bb/1": np.ones(3, F32)}
+    result = known(source, {f"c/{i}": np.concatenate([source[f"a/{i}"], source[f"bb/{i}"]]) for i in (0, 1)})
+    (one,) = result.undecided
+    assert (one.targets, [each.sources for each in one.candidates]) == (("c/1",), [("a/1", "bb/1")])
+    assert (result.dropped, result.from_target) == ((), ())
+
+
+def test_constants_of_other_values_are_the_targets() -> None:
+    source = {"a/0": PAIR[:3], "b/0": PAIR[3:], "a/1": np.zeros(3, F32), "n": np.ones(3, np.int32)}
     assert known(source, {"c/0": PAIR, "c/1": np.ones(6, F32)}).from_target == ("c/1",)
 
 
