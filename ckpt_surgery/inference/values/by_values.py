@@ -5,6 +5,7 @@ leaves or stacks; arrays that are put together of several, as stacks in odd orde
 arrays that are put together of parts.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -201,6 +202,8 @@ class _ValueSearch:
             links: dict[tuple[int, int], tuple[Window, Sequence[Piece]]] = {}
             for window, alike in windows(wanted.fingerprint, [axis], pieces(wanted, axis)):
                 links.setdefault((window.repeats, window.start), (window, alike))
+            # Where slices are equal, the same part of each leaf is meant.
+            common = Counter(piece.window for _, alike in links.values() for piece in alike)
             for repeats in sorted({window.repeats for window, _ in links.values()}):
                 chain: dict[Window, Piece] = {}
                 stop = 0
@@ -208,7 +211,8 @@ class _ValueSearch:
                     window, alike = links[repeats, stop]
                     used = list(chain.values())
                     chain[window] = min(
-                        alike[:MOST_OF_EQUAL_SUM], key=lambda piece: (piece in used, len(piece.keys))
+                        alike[:MOST_OF_EQUAL_SUM],
+                        key=lambda piece: (piece in used, len(piece.keys), -common[piece.window]),
                     )
                     stop += window.length
                 array = self._joined(wanted, axis, stop, chain)
