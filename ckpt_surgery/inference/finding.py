@@ -32,7 +32,7 @@ from ckpt_surgery.inference.names.by_names import match_by_names
 from ckpt_surgery.inference.names.leftovers import MAYBE, leftovers
 from ckpt_surgery.inference.names.matches import Match
 from ckpt_surgery.inference.names.ties import choose_equal_copies, orient_symmetric_matrices
-from ckpt_surgery.inference.values.by_values import match_after_operation, match_by_values
+from ckpt_surgery.inference.values.by_values import match_by_values
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.values.name_checks import (
     check_names_by_values,
@@ -177,8 +177,8 @@ class _Search:
         # second layer.
         for operation in list(self.operations)[:_MOST_OPERATIONS]:
             used = self._used()
-            keys = [key for key in self.source.leaves if key not in used]
-            said = match_after_operation(operation, self.source, self.target, keys, self._missing())
+            unused = self.source.only(key for key in self.source.leaves if key not in used)
+            said = match_by_values(unused, self.target.only(self._missing()), operation=operation)
             self.add(said.formations)
         for one in unclear:
             targets = tuple(key for key in one.targets if key not in self.formations)

@@ -55,52 +55,23 @@ class ByValues:
     """Sources of the leaves of the target that hold their elements in an unknown order."""
 
 
-def match_by_values(source: Side, target: Side, decided: Collection[str] = ()) -> ByValues:
+def match_by_values(
+    source: Side, target: Side, decided: Collection[str] = (), operation: str = ""
+) -> ByValues:
     """Find the leaves of the source whose elements the leaves of the target hold.
 
-    Arrays of one repeated value are left to names. `decided`: leaves of the target to leave out.
+    Arrays of one repeated value are left to names. `decided`: leaves of the target to leave out. `operation`:
+    sum or product on every float, as the text after an array in an expression: ` + 1.0`.
     """
-
-    def search(dtype: DType) -> _ValueSearch:
-        wanted = {key: sums for key, sums in target.own(dtype).items() if key not in decided}
-        return _ValueSearch(source, target, dtype, source.as_dtype(dtype), wanted)
-
-    return _found(target, search)
-
-
-def match_after_operation(
-    operation: str, source: Side, target: Side, keys: Collection[str], wanted: Collection[str]
-) -> ByValues:
-    """Match these leaves of the source, if they are floats, to the wanted leaves of the target.
-
-    `operation`: sum or product on every element, as the text after an array in an expression: ` + 1.0`.
-    """
-    known = {key: sums for key in keys if (sums := source.known(key)) is not None and sums.size}
-    floats = {key: sums for key, sums in known.items() if kind_of(source.dtype_of(key)) == "f"}
-
-    def search(dtype: DType) -> _ValueSearch:
-        targets = {key: sums for key, sums in target.own(dtype).items() if key in wanted}
-        sizes = {sums.size for sums in targets.values() if sums.size}
-        given = {
-            key: fingerprint_of(after(operation, of_leaves([key], (), sums.shape)), source, dtype)
-            for key, sums in floats.items()
-            if any(size % sums.size == 0 or sums.size % size == 0 for size in sizes)
-        }
-        return _ValueSearch(source, target, dtype, given, targets, operation)
-
-    return _found(target, search)
-
-
-def _found(target: Side, search_of: "Callable[[DType], _ValueSearch]") -> ByValues:
-    """Search the leaves of each dtype of the target."""
     dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
     formations: list[Formation] = []
     reordered: dict[str, tuple[str, ...]] = {}
     for dtype in sorted(dtypes, key=lambda dtype: dtype.name):
-        search = search_of(dtype)
-        search.run()
-        formations += search.formations.values()
-        reordered |= search.reordered()
+        if not operation or kind_of(dtype) == "f":
+            search = _ValueSearch(source, target, dtype, decided, operation)
+            search.run()
+            formations += search.formations.values()
+            reordered |= search.reordered()
     return ByValues(tuple(formations), reordered)
 
 
@@ -108,19 +79,23 @@ class _ValueSearch:
     """The search for the sources of the target's leaves of one dtype."""
 
     def __init__(
-        self,
-        source: Side,
-        target: Side,
-        dtype: DType,
-        given: Mapping[str, Fingerprint],
-        wanted: Mapping[str, Fingerprint],
-        operation: str = "",
+        self, source: Side, target: Side, dtype: DType, decided: Collection[str], operation: str
     ) -> None:
-        """`given`: fingerprints of the source, after the operation and the cast."""
         self.source, self.target, self.dtype, self.operation = source, target, dtype, operation
-        self.given, self.targets = ({k: f for k, f in side.items() if f.size} for side in (given, wanted))
         self.formations: dict[str, Formation] = {}
-        groups = (*singles(self.given), *grid_stacks(source.grids, self.given))
+        own = target.own(dtype)
+        self.targets = {key: sums for key, sums in own.items() if sums.size and key not in decided}
+        given = {key: sums for key, sums in source.as_dtype(dtype).items() if sums.size}
+        if operation:
+            sizes = {sums.size for sums in self.targets.values()}
+            given = {
+                key: fingerprint_of(after(operation, of_leaves([key], (), sums.shape)), source, dtype)
+                for key, sums in given.items()
+                if any(size % sums.size == 0 or sums.size % size == 0 for size in sizes)
+            }
+        self.given = given
+        """Fingerprints of the source, after the operation and the cast."""
+        groups = (*singles(given), *grid_stacks(source.grids, given))
         # Arrays of several dtypes are not stacked.
         self.groups = [group for group in groups if len(set(map(source.dtype_of, group.keys))) == 1]
         self.sources = by_sums(self.groups)

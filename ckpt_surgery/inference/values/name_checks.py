@@ -16,7 +16,7 @@ from ckpt_surgery.inference.expressions.formations import (
     Proposal,
     Undecided,
 )
-from ckpt_surgery.inference.values.by_values import match_after_operation
+from ckpt_surgery.inference.values.by_values import match_by_values
 from ckpt_surgery.inference.values.comparing import equal_elements
 from ckpt_surgery.inference.values.fingerprints import Limits
 from ckpt_surgery.inference.values.reading import Side, equal_leaves
@@ -48,7 +48,7 @@ def check_names_by_values(
     for keys, row in rows.items():
         if all(_holds(one, source, target) for one in row):  # equal constants: their own key is enough
             own = keys == (row[0].target,) and target.is_array(row[0].target)
-            formations += [replace(row[0], evidence=Evidence.VALUES)] if own else row
+            formations += [replace(one, evidence=Evidence.VALUES) for one in row] if own else row
         elif changed := _after_arithmetic(row, source, target, operations):
             formations += changed
         elif shared or any(_overlap(one, source, target) for one in row):
@@ -72,10 +72,10 @@ def _after_arithmetic(
     row: Sequence[Formation], source: Side, target: Side, known: dict[str, None]
 ) -> Sequence[Formation]:
     """The formations of leaves with the same sources after a sum or a product with one number, if any."""
-    keys, wanted = row[0].sources, [one.target for one in row]
-    for operation in _operations(source.limits(keys), target.limits(wanted)):
-        matches = match_after_operation(operation, source, target, keys, wanted)
-        if len(matches.formations) == len(wanted):
+    given, wanted = source.only(row[0].sources), target.only([one.target for one in row])
+    for operation in _operations(source.limits(given.leaves), target.limits(wanted.leaves)):
+        matches = match_by_values(given, wanted, operation=operation)
+        if len(matches.formations) == len(row):
             known[operation] = None
             return matches.formations
     return ()

@@ -1,7 +1,7 @@
 """The two checkpoints that are compared, each leaf read once, in blocks, within a memory budget."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -66,6 +66,12 @@ class Side:
         """These leaves, by default all, as grids of one kind, one shape and one dtype."""
         leaves = (leaf for key, leaf in self.leaves.items() if keys is None or key in keys)
         return alike(leaves, self.grids, self._siblings)
+
+    def only(self, keys: Iterable[str]) -> "Side":
+        """The side with these leaves alone."""
+        leaves = {key: self.leaves[key] for key in keys}
+        known = {key: self.fingerprints[key] for key in leaves if key in self.fingerprints}
+        return replace(self, leaves=leaves, fingerprints=known)
 
     def own(self, dtype: DType) -> dict[str, Fingerprint]:
         """The fingerprints of the leaves that have this dtype."""
