@@ -22,7 +22,6 @@ from ckpt_surgery.inference.values.fingerprints import (
     common_limits,
     fingerprints,
     kind_of,
-    least_common,
 )
 from ckpt_surgery.language.expressions.parsing import parse
 from ckpt_surgery.language.expressions.scope import Scope
@@ -121,9 +120,10 @@ def equal_leaves(one_side: Side, one: Leaf, other_side: Side, other: Leaf) -> bo
         return False
     if one.spec is None:
         return True
-    sides = ((one_side, one.key.text), (other_side, other.key.text))
-    known = [side.sums(key) for side, key in sides if key in side.fingerprints]
-    return len(known) == 2 and known[0].equals(known[1])
+    if one.key.text not in one_side.fingerprints or other.key.text not in other_side.fingerprints:
+        return False
+    here, there = one_side.sums(one.key.text), other_side.sums(other.key.text)
+    return here.total == there.total and all(map(np.array_equal, here.axes, there.axes))
 
 
 def fingerprints_of(
@@ -140,8 +140,7 @@ def fingerprints_of(
     known = {}
     for key, leaf in leaves.items():
         if leaf.spec is not None and kind_of(leaf.spec.dtype):
-            wanted = least_common(roundings, leaf.spec.dtype)
-            known[key] = fingerprints(partial(read, leaf), leaf.spec, read_block(leaf, memory), wanted)
+            known[key] = fingerprints(partial(read, leaf), leaf.spec, read_block(leaf, memory), roundings)
             progress(leaf.nbytes)
     return known
 
@@ -150,9 +149,8 @@ def fingerprint_of(expression: SourceExpression, side: Side, dtype: DType) -> Fi
     """The fingerprint of an expression over leaves of one side, after a cast to a dtype."""
     keys, value = keys_and_value(expression)
     node = node_of(value, [side.leaves[key] for key in keys])
-    wanted = [] if node.spec.dtype == dtype else least_common([dtype], node.spec.dtype)
     block = side_by_side([node], budget(side))
-    known = fingerprints(lambda region: evaluated(node, region, side), node.spec, block, wanted)
+    known = fingerprints(lambda region: evaluated(node, region, side), node.spec, block, [dtype])
     return known.get(dtype, known[node.spec.dtype])
 
 
