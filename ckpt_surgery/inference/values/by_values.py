@@ -83,8 +83,8 @@ class _ValueSearch:
     ) -> None:
         self.source, self.target, self.dtype, self.operation = source, target, dtype, operation
         self.formations: dict[str, Formation] = {}
-        own = target.own(dtype)
-        self.targets = {key: sums for key, sums in own.items() if sums.size and key not in decided}
+        wanted = {key: sums for key, sums in target.as_dtype(dtype).items() if target.dtype_of(key) == dtype}
+        self.targets = {key: sums for key, sums in wanted.items() if sums.size and key not in decided}
         given = {key: sums for key, sums in source.as_dtype(dtype).items() if sums.size}
         if operation:
             sizes = {sums.size for sums in self.targets.values()}

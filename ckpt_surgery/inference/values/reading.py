@@ -72,11 +72,6 @@ class Side:
         known = {key: self.fingerprints[key] for key in leaves if key in self.fingerprints}
         return replace(self, leaves=leaves, fingerprints=known)
 
-    def own(self, dtype: DType) -> dict[str, Fingerprint]:
-        """The fingerprints of the leaves that have this dtype."""
-        known = ((key, self.known(key)) for key in self.fingerprints if self.dtype_of(key) == dtype)
-        return {key: sums for key, sums in known if sums is not None}
-
     def is_array(self, key: str) -> bool:
         """True if a leaf is an array or a number, which can be moved about and computed with."""
         return self.leaves[key].kind in (LeafKind.ARRAY, LeafKind.SCALAR)
