@@ -176,34 +176,33 @@ class _ValueSearch:
         for axis in range(len(wanted.fingerprint.shape)) if not wanted.lengths else ():
             links: dict[tuple[int, int], tuple[Window, Sequence[Piece]]] = {}
             for window, alike in windows(wanted.fingerprint, [axis], pieces(wanted, axis)):
-                links.setdefault((window.repeats, window.start), (window, alike))
+                links.setdefault((window.repeats, window.start), (window, alike[:MOST_OF_EQUAL_SUM]))
             # Where slices are equal, the same part of each leaf is meant.
             common = Counter(piece.window for _, alike in links.values() for piece in alike)
-            for repeats in sorted({window.repeats for window, _ in links.values()}):
+            for repeats in sorted(repeats for repeats, start in links if start == 0):
                 chain: dict[Window, Piece] = {}
                 stop = 0
                 while (repeats, stop) in links:
                     window, alike = links[repeats, stop]
                     used = list(chain.values())
                     chain[window] = min(
-                        alike[:MOST_OF_EQUAL_SUM],
-                        key=lambda piece: (piece in used, len(piece.keys), -common[piece.window]),
+                        alike, key=lambda piece: (piece in used, len(piece.keys), -common[piece.window])
                     )
                     stop += window.length
-                array = self._joined(wanted, axis, stop, chain)
+                array = self._joined(wanted, axis, repeats, chain)
                 if array is not None and self._decide(wanted, [array]):
                     return True
         return False
 
     def _joined(
-        self, wanted: Piece, axis: int, stop: int, chain: Mapping[Window, Piece]
+        self, wanted: Piece, axis: int, repeats: int, chain: Mapping[Window, Piece]
     ) -> SourceExpression | None:
         """Join the parts, in order, as an expression; None if they leave out more than padding.
 
         Zeros left over at the end of an axis are padding.
         """
         own, shape = wanted.fingerprint, wanted.fingerprint.shape
-        repeats = max((window.repeats for window in chain), default=0)
+        stop = sum(window.length for window in chain)
         zero = int(hashes(np.zeros((1,), self.dtype))[0]) * (own.size // shape[axis]) % (1 << 64)
         zeros = repeats == 1 and bool((own.axes[axis][stop:] == np.uint64(zero)).all())
         if stop * repeats != shape[axis] and not zeros:
