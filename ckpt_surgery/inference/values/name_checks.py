@@ -45,7 +45,8 @@ def check_names_by_values(
     for one in proposal.undecided:
         decided = _decided(one, source, target, operations)
         formations += decided
-        left_open += () if decided else (one,)
+        if not decided:
+            left_open.append(one)
     for keys, row in _rows(proposal.formations).items():
         if all(_holds(one, source, target) for one in row):  # equal constants: their own key is enough
             own = keys == (row[0].target,) and target.is_array(row[0].target)
