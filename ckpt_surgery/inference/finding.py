@@ -29,10 +29,10 @@ from ckpt_surgery.inference.hint_rules import with_rules
 from ckpt_surgery.inference.hints import Hints, known_layouts
 from ckpt_surgery.inference.keys.grids import layer_kinds
 from ckpt_surgery.inference.names.by_names import match_by_names
-from ckpt_surgery.inference.names.leftovers import leftovers
+from ckpt_surgery.inference.names.leftovers import MAYBE, leftovers
 from ckpt_surgery.inference.names.matches import Match
 from ckpt_surgery.inference.names.ties import choose_equal_copies, orient_symmetric_matrices
-from ckpt_surgery.inference.values.by_values import match_after_operation, match_by_values
+from ckpt_surgery.inference.values.by_values import match_by_values
 from ckpt_surgery.inference.values.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.values.name_checks import (
     check_names_by_values,
@@ -176,8 +176,8 @@ class _Search:
         # second layer.
         for operation in list(self.operations)[:_MOST_OPERATIONS]:
             used = self._used()
-            keys = [key for key in self.source.leaves if key not in used]
-            said = match_after_operation(operation, self.source, self.target, keys, self._missing())
+            unused = self.source.only(key for key in self.source.leaves if key not in used)
+            said = match_by_values(unused, self.target.only(self._missing()), operation=operation)
             self.add(said.formations)
         for one in unclear:
             targets = tuple(key for key in one.targets if key not in self.formations)
@@ -211,11 +211,18 @@ class _Search:
         maybe, self.held = leftovers(self.source, self.target, self._dropped(), alone, self._compared)
         self.undecided += maybe
         known = {key for one in maybe for key in one.targets}
-        rest = [key for key in alone if key not in known]
-        if self.values:
-            self.from_target += rest
-        else:
-            self.undecided += [Undecided((key,), _ALONE) for key in rest]
+        constants: dict[object, list[str]] = {}  # values do not show what these were joined or cut into
+        for key in self._dropped() if self._compared else ():
+            constants.setdefault(_repeated(self.source, key), []).append(key)
+        for key in (key for key in alone if key not in known):
+            value = _repeated(self.target, key)
+            if value is not None and value in constants:
+                candidate = Candidate(tuple(constants[value]), "", 0.0, "concat")
+                self.undecided.append(Undecided((key,), MAYBE, (candidate,)))
+            elif self.values:
+                self.from_target.append(key)
+            else:
+                self.undecided.append(Undecided((key,), _ALONE))
 
     def result(self) -> Findings:
         """All findings, in the order of the target."""
@@ -269,6 +276,11 @@ def _telling(side: Side) -> dict[str, Fingerprint]:
     """The leaves that do not repeat one value."""
     own = {key: side.sums(key) for key in side.fingerprints}
     return {key: sums for key, sums in own.items() if not sums.constant}
+
+
+def _repeated(side: Side, key: str) -> object:
+    """The value that an array repeats, with its kind; None for other leaves."""
+    return (kind_of(side.dtype_of(key)), side.limits([key])) if side.repeats(key) else None
 
 
 def _is_weight(dtype: np.dtype[Any]) -> bool:

@@ -137,6 +137,11 @@ DECIDED: list[tuple[Arrays, Arrays, dict[str, tuple[str, str]]]] = [
     ),
     ({"n/s": normal(16, 8)}, {"n/s": normal(16, 8) * F32(0.75)}, {"n/s": ("n/s", "x * 0.75")}),
     ({"n/w": A}, {"n/w": (A * F32(4)).astype("f2")}, {"n/w": ("n/w", "cast(x * 4.0, 'float16')")}),
+    (
+        {"left/query/kernel": A, "right/query/kernel": B},  # values decide between candidates
+        {"query/kernel": B + F32(1)},
+        {"query/kernel": ("right/query/kernel", "x + 1.0")},
+    ),
     (  # names that others taught decide for constants
         {"a/0": A[:2, :3], "a/1": ONES, "a/2": ONES * 2, "b/0": B[:2, :3], "b/1": ONES},
         {"new/0": A[:2, :3].T, "new/1": ONES.T, "new/2": ONES.T * 2},
@@ -162,16 +167,14 @@ def test_what_values_decide(source: Arrays, target: Arrays, wanted: dict[str, tu
 @pytest.mark.parametrize(
     ("source", "target"),
     [
-        ({"left/query/kernel": A, "right/query/kernel": B}, B + F32(1)),
+        ({"left/query/kernel": A, "right/query/kernel": A}, A + F32(1)),
         ({"q/w": np.ones((4, 4), F32), "b": A}, np.ones((4, 4), F32)),
     ],
-    ids=["names that fit as well", "a square of ones"],
+    ids=["copies", "a square of ones"],
 )
 def test_what_names_leave_open_stays_open(source: Arrays, target: np.ndarray) -> None:
-    """Sums with a number are tried on what names decide, and constants decide nothing."""
-    (one,) = known(
-        source, {"query/kernel": target, "b": A} if "b" in source else {"query/kernel": target}
-    ).undecided
+    """Values do not tell copies apart, and constants decide nothing."""
+    (one,) = known({**source, "b": B}, {"query/kernel": target, "b": B}).undecided
     assert one.targets == ("query/kernel",)
     assert len(one.candidates) == 2
 
@@ -208,9 +211,18 @@ def test_other_values_need_a_decision(source: Arrays, target: Arrays) -> None:
     assert (one.targets, [each.sources for each in one.candidates]) == (("n",), [("n",)])
 
 
-@pytest.mark.parametrize("other", [np.ones(3, F32), np.zeros(3, F32)], ids=["equal", "of two values"])
-def test_constants_that_names_do_not_find_are_the_targets(other: np.ndarray) -> None:
-    source = {"a/0": PAIR[:3], "b/0": PAIR[3:], "a/1": np.ones(3, F32), "b/1": other}
+def test_constants_that_names_do_not_find_stay_open() -> None:
+    """The next checkpoint may have other numbers there, and the leaves of SRC would be dropped."""
+    source = {f"{word}/{i}": normal(3 + i, seed=i + len(word)) for word in ("a", "bb") for i in (0, 1)}
+    source |= {"a/1": np.ones(3, F32), "bb/1": np.ones(3, F32)}
+    result = known(source, {f"c/{i}": np.concatenate([source[f"a/{i}"], source[f"bb/{i}"]]) for i in (0, 1)})
+    (one,) = result.undecided
+    assert (one.targets, [each.sources for each in one.candidates]) == (("c/1",), [("a/1", "bb/1")])
+    assert (result.dropped, result.from_target) == ((), ())
+
+
+def test_constants_of_other_values_are_the_targets() -> None:
+    source = {"a/0": PAIR[:3], "b/0": PAIR[3:], "a/1": np.zeros(3, F32), "n": np.ones(3, np.int32)}
     assert known(source, {"c/0": PAIR, "c/1": np.ones(6, F32)}).from_target == ("c/1",)
 
 

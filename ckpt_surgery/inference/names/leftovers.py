@@ -16,7 +16,7 @@ from ckpt_surgery.inference.names.matches import matches
 from ckpt_surgery.inference.names.names import outline
 from ckpt_surgery.inference.values.reading import Side
 
-MAYBE = "it could be made of the source leaves of this size, or keep its own value: names do not decide"
+MAYBE = "it could be made of source leaves of its size or value, or keep its own: names do not decide"
 _NUMBER = re.compile(r"\d+")
 
 

@@ -5,6 +5,7 @@ leaves or stacks; arrays that are put together of several, as stacks in odd orde
 arrays that are put together of parts.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -54,52 +55,23 @@ class ByValues:
     """Sources of the leaves of the target that hold their elements in an unknown order."""
 
 
-def match_by_values(source: Side, target: Side, decided: Collection[str] = ()) -> ByValues:
+def match_by_values(
+    source: Side, target: Side, decided: Collection[str] = (), operation: str = ""
+) -> ByValues:
     """Find the leaves of the source whose elements the leaves of the target hold.
 
-    Arrays of one repeated value are left to names. `decided`: leaves of the target to leave out.
+    Arrays of one repeated value are left to names. `decided`: leaves of the target to leave out. `operation`:
+    sum or product on every float, as the text after an array in an expression: ` + 1.0`.
     """
-
-    def search(dtype: DType) -> _ValueSearch:
-        wanted = {key: sums for key, sums in target.own(dtype).items() if key not in decided}
-        return _ValueSearch(source, target, dtype, source.as_dtype(dtype), wanted)
-
-    return _found(target, search)
-
-
-def match_after_operation(
-    operation: str, source: Side, target: Side, keys: Collection[str], wanted: Collection[str]
-) -> ByValues:
-    """Match these leaves of the source, if they are floats, to the wanted leaves of the target.
-
-    `operation`: sum or product on every element, as the text after an array in an expression: ` + 1.0`.
-    """
-    known = {key: sums for key in keys if (sums := source.known(key)) is not None and sums.size}
-    floats = {key: sums for key, sums in known.items() if kind_of(source.dtype_of(key)) == "f"}
-
-    def search(dtype: DType) -> _ValueSearch:
-        targets = {key: sums for key, sums in target.own(dtype).items() if key in wanted}
-        sizes = {sums.size for sums in targets.values() if sums.size}
-        given = {
-            key: fingerprint_of(after(operation, of_leaves([key], (), sums.shape)), source, dtype)
-            for key, sums in floats.items()
-            if any(size % sums.size == 0 or sums.size % size == 0 for size in sizes)
-        }
-        return _ValueSearch(source, target, dtype, given, targets, operation)
-
-    return _found(target, search)
-
-
-def _found(target: Side, search_of: "Callable[[DType], _ValueSearch]") -> ByValues:
-    """Search the leaves of each dtype of the target."""
     dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
     formations: list[Formation] = []
     reordered: dict[str, tuple[str, ...]] = {}
     for dtype in sorted(dtypes, key=lambda dtype: dtype.name):
-        search = search_of(dtype)
-        search.run()
-        formations += search.formations.values()
-        reordered |= search.reordered()
+        if not operation or kind_of(dtype) == "f":
+            search = _ValueSearch(source, target, dtype, decided, operation)
+            search.run()
+            formations += search.formations.values()
+            reordered |= search.reordered()
     return ByValues(tuple(formations), reordered)
 
 
@@ -107,19 +79,23 @@ class _ValueSearch:
     """The search for the sources of the target's leaves of one dtype."""
 
     def __init__(
-        self,
-        source: Side,
-        target: Side,
-        dtype: DType,
-        given: Mapping[str, Fingerprint],
-        wanted: Mapping[str, Fingerprint],
-        operation: str = "",
+        self, source: Side, target: Side, dtype: DType, decided: Collection[str], operation: str
     ) -> None:
-        """`given`: fingerprints of the source, after the operation and the cast."""
         self.source, self.target, self.dtype, self.operation = source, target, dtype, operation
-        self.given, self.targets = ({k: f for k, f in side.items() if f.size} for side in (given, wanted))
         self.formations: dict[str, Formation] = {}
-        groups = (*singles(self.given), *grid_stacks(source.grids, self.given))
+        wanted = {key: sums for key, sums in target.as_dtype(dtype).items() if target.dtype_of(key) == dtype}
+        self.targets = {key: sums for key, sums in wanted.items() if sums.size and key not in decided}
+        given = {key: sums for key, sums in source.as_dtype(dtype).items() if sums.size}
+        if operation:
+            sizes = {sums.size for sums in self.targets.values()}
+            given = {
+                key: fingerprint_of(after(operation, of_leaves([key], (), sums.shape)), source, dtype)
+                for key, sums in given.items()
+                if any(size % sums.size == 0 or sums.size % size == 0 for size in sizes)
+            }
+        self.given = given
+        """Fingerprints of the source, after the operation and the cast."""
+        groups = (*singles(given), *grid_stacks(source.grids, given))
         # Arrays of several dtypes are not stacked.
         self.groups = [group for group in groups if len(set(map(source.dtype_of, group.keys))) == 1]
         self.sources = by_sums(self.groups)
@@ -200,31 +176,33 @@ class _ValueSearch:
         for axis in range(len(wanted.fingerprint.shape)) if not wanted.lengths else ():
             links: dict[tuple[int, int], tuple[Window, Sequence[Piece]]] = {}
             for window, alike in windows(wanted.fingerprint, [axis], pieces(wanted, axis)):
-                links.setdefault((window.repeats, window.start), (window, alike))
-            for repeats in sorted({window.repeats for window, _ in links.values()}):
+                links.setdefault((window.repeats, window.start), (window, alike[:MOST_OF_EQUAL_SUM]))
+            # Where slices are equal, the same part of each leaf is meant.
+            common = Counter(piece.window for _, alike in links.values() for piece in alike)
+            for repeats in sorted(repeats for repeats, start in links if start == 0):
                 chain: dict[Window, Piece] = {}
                 stop = 0
                 while (repeats, stop) in links:
                     window, alike = links[repeats, stop]
                     used = list(chain.values())
                     chain[window] = min(
-                        alike[:MOST_OF_EQUAL_SUM], key=lambda piece: (piece in used, len(piece.keys))
+                        alike, key=lambda piece: (piece in used, len(piece.keys), -common[piece.window])
                     )
                     stop += window.length
-                array = self._joined(wanted, axis, stop, chain)
+                array = self._joined(wanted, axis, repeats, chain)
                 if array is not None and self._decide(wanted, [array]):
                     return True
         return False
 
     def _joined(
-        self, wanted: Piece, axis: int, stop: int, chain: Mapping[Window, Piece]
+        self, wanted: Piece, axis: int, repeats: int, chain: Mapping[Window, Piece]
     ) -> SourceExpression | None:
         """Join the parts, in order, as an expression; None if they leave out more than padding.
 
         Zeros left over at the end of an axis are padding.
         """
         own, shape = wanted.fingerprint, wanted.fingerprint.shape
-        repeats = max((window.repeats for window in chain), default=0)
+        stop = sum(window.length for window in chain)
         zero = int(hashes(np.zeros((1,), self.dtype))[0]) * (own.size // shape[axis]) % (1 << 64)
         zeros = repeats == 1 and bool((own.axes[axis][stop:] == np.uint64(zero)).all())
         if stop * repeats != shape[axis] and not zeros:

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions, grown
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grown
 from ckpt_surgery.core.dtypes import converted, is_integer, kind, limits
 from ckpt_surgery.core.errors import DataError, SurgeryError
 from ckpt_surgery.core.leaves import Leaf, read_regions
@@ -233,27 +233,23 @@ def _samples(shape: Shape, share: int) -> Iterator[Region]:
 def random_values(source: str, leaf: Leaf, region: Region) -> np.ndarray:
     """Read random values for any leaf. They depend only on its key, and on their index.
 
-    Floats are between 1/2 and 32, of either sign, and integers between 1 and 32, as far as the dtype has
-    them; none is 0.
+    Floats are between 1/2 and 32, of either sign, 6 exponents and all mantissas, and integers between 1 and
+    32, as far as the dtype has them; none is 0.
     """
     assert leaf.spec is not None, "only arrays are read"
-    dtype, values = leaf.spec.dtype, _floats(leaf.key.text, leaf.spec, region)
+    dtype = leaf.spec.dtype
+    key = np.frombuffer(hashlib.sha256(leaf.key.text.encode()).digest()[:16], "<u8").astype(np.uint64)
+    drawn = fractions(region, leaf.spec.shape, key)
+    exponents = 12 * drawn % 6
+    signs = np.where(drawn < 0.5, -1.0, 1.0)
+    values = np.ldexp((1 + exponents % 1) * signs, np.floor(exponents).astype(np.int64) - 1)
     if kind(dtype) == "b":
         return np.asarray(values < 0)
     if kind(dtype) == "c":
-        return np.asarray(values + 1j * _floats(f"{leaf.key.text}/j", leaf.spec, region)).astype(dtype)
+        return np.asarray(values * (1 + 2j)).astype(dtype)
     if is_integer(dtype):
         values = np.copysign(np.ceil(np.abs(values)), values)
     low, high = limits(dtype)
     if low >= 0:  # unsigned, or float8_e8m0fnu
         values = np.abs(values)
     return converted(np.asarray(np.clip(values, low, high)), dtype)
-
-
-def _floats(name: str, spec: ArraySpec, region: Region) -> np.ndarray:
-    """Floats of random sign, of 6 exponents, and of the rest of the bits as mantissa."""
-    key = np.frombuffer(hashlib.sha256(name.encode()).digest()[:16], "<u8").astype(np.uint64)
-    drawn = fractions(region, spec.shape, key)
-    exponents = 12 * drawn % 6
-    signs = np.where(drawn < 0.5, -1.0, 1.0)
-    return np.asarray(np.ldexp((1 + exponents % 1) * signs, np.floor(exponents).astype(np.int64) - 1))

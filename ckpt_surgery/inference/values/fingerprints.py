@@ -54,31 +54,41 @@ class Fingerprint:
         """Number of elements."""
         return math.prod(self.shape)
 
-    def equals(self, other: "Fingerprint") -> bool:
-        """True if the sums of all slices along every axis are equal."""
-        return self.total == other.total and all(map(np.array_equal, self.axes, other.axes))
-
 
 def fingerprints(
     read: Callable[[Region], np.ndarray],
     spec: ArraySpec,
     block: Shape,
-    roundings: Sequence[DType] = (),
+    roundings: Iterable[DType] = (),
 ) -> dict[DType, Fingerprint]:
     """The fingerprint of an array, by its own dtype, and those of its values rounded to other dtypes.
 
-    It is read in blocks of this shape. Casts that have no result for an element leave out their fingerprint.
+    It is read in blocks of this shape. Of the `roundings`, those that cannot round these values, wider dtypes
+    and all that are no floats, are left out.
     """
-    wanted = {dtype: _Sums(spec.shape) for dtype in (spec.dtype, *roundings)}
+    own = spec.dtype
+    narrower = (dtype for dtype in roundings if kind_of(dtype) == "f" and dtype.itemsize <= own.itemsize)
+    dtypes = dict.fromkeys((own, *narrower) if kind_of(own) == "f" else (own,))
+    axes = {dtype: tuple(np.zeros(length, np.uint64) for length in spec.shape) for dtype in dtypes}
+    totals = dict.fromkeys(dtypes, 0)
+    limits: dict[DType, list[Limits]] = {dtype: [] for dtype in dtypes}
     for region in chunk_regions(spec.shape, block):
         array = read(region)
         for part in chunk_regions(array.shape, grown((1,) * array.ndim, array.shape, PIECE)):
             values = np.ascontiguousarray(array[part.slices]).reshape(part.shape)
-            for dtype, sums in wanted.items():
+            for dtype in dtypes:
                 with np.errstate(over="ignore", invalid="ignore"):
-                    rounded = values if dtype == spec.dtype else values.astype(dtype)
-                sums.add(part.moved(region.starts), hashes(rounded), rounded)
-    return {dtype: sums.done() for dtype, sums in wanted.items()}
+                    rounded = values if dtype == own else values.astype(dtype)
+                words = hashes(rounded)
+                for axis, start in enumerate(part.moved(region.starts).starts):
+                    sums = _but(words, axis)
+                    axes[dtype][axis][start : start + len(sums)] += sums
+                totals[dtype] += int(words.sum(dtype=np.uint64))
+                limits[dtype].append(_limits(rounded))
+    return {
+        dtype: Fingerprint(spec.shape, totals[dtype] % (1 << 64), axes[dtype], common_limits(limits[dtype]))
+        for dtype in dtypes
+    }
 
 
 def joined(shape: Shape, parts: Sequence[Fingerprint]) -> Fingerprint:
@@ -130,29 +140,6 @@ def mixed(words: Words) -> Words:
     return words
 
 
-class _Sums:
-    """Accumulates the sums of one array, piece by piece."""
-
-    def __init__(self, shape: Shape) -> None:
-        self._shape = shape
-        self._axes = tuple(np.zeros(length, np.uint64) for length in shape)
-        self._total = 0
-        self._limits: list[Limits] = []
-
-    def add(self, place: Region, words: Words, values: np.ndarray) -> None:
-        """Add the hashes of one region, and note the least and the largest value."""
-        for axis, start in enumerate(place.starts):
-            part = _but(words, axis)
-            self._axes[axis][start : start + len(part)] += part
-        self._total += int(words.sum(dtype=np.uint64))
-        if values.size:
-            self._limits.append(_limits(values))
-
-    def done(self) -> Fingerprint:
-        total = self._total % (1 << 64)
-        return Fingerprint(self._shape, total, self._axes, common_limits(self._limits))
-
-
 def kind_of(dtype: DType) -> str:
     """`b` bool, `i` and `u` integers, `f` floats, `c` complex; empty for dtypes without numbers."""
     element_type = ELEMENT_TYPES.get(dtype.name)
@@ -166,9 +153,9 @@ def _but(words: Words, axis: int) -> Words:
 
 
 def _limits(values: np.ndarray) -> Limits:
-    """The least and the largest of some values; None if they are not ordered, or any is not finite."""
+    """The least and the largest of some values; None if there are none, or any is not ordered or finite."""
     dtype = values.dtype
-    if kind_of(dtype) == "c":
+    if kind_of(dtype) == "c" or not values.size:
         return None
     if dtype.itemsize == 2 and kind_of(dtype) == "f":
         # By their bits, many times faster than by arithmetic. Negative numbers have a sign and a magnitude.
@@ -186,11 +173,3 @@ def _limits(values: np.ndarray) -> Limits:
 def _table(dtype: DType) -> Words:
     """The hashes of all values of a dtype of 16 bits, by their bits."""
     return hashes(np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float32))
-
-
-def least_common(dtypes: Iterable[DType], own: DType) -> list[DType]:
-    """Dtypes among these, other than `own`, to which a cast rounds the values of `own`."""
-    if kind_of(own) != "f":
-        return []
-    narrower = {dtype for dtype in dtypes if kind_of(dtype) == "f" and dtype.itemsize <= own.itemsize}
-    return sorted(narrower - {own}, key=lambda dtype: dtype.name)

@@ -4,7 +4,7 @@ Leaves of one repeated value prove nothing by themselves: names decide, where th
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from ckpt_surgery.inference.expressions.formations import (
     Proposal,
     Undecided,
 )
-from ckpt_surgery.inference.values.by_values import match_after_operation
+from ckpt_surgery.inference.values.by_values import match_by_values
 from ckpt_surgery.inference.values.comparing import equal_elements
 from ckpt_surgery.inference.values.fingerprints import Limits
 from ckpt_surgery.inference.values.reading import Side, equal_leaves
@@ -40,15 +40,17 @@ def check_names_by_values(
     """
     if target.read is None or source.read is None:
         return proposal
-    rows: dict[tuple[str, ...], list[Formation]] = {}  # those of one stack together
-    for one in proposal.formations:
-        rows.setdefault(one.sources, []).append(one)
     formations: list[Formation] = []
-    left_open = list(proposal.undecided)
-    for keys, row in rows.items():
+    left_open: list[Undecided] = []
+    for one in proposal.undecided:
+        decided = _decided(one, source, target, operations)
+        formations += decided
+        if not decided:
+            left_open.append(one)
+    for keys, row in _rows(proposal.formations).items():
         if all(_holds(one, source, target) for one in row):  # equal constants: their own key is enough
             own = keys == (row[0].target,) and target.is_array(row[0].target)
-            formations += [replace(row[0], evidence=Evidence.VALUES)] if own else row
+            formations += [replace(one, evidence=Evidence.VALUES) for one in row] if own else row
         elif changed := _after_arithmetic(row, source, target, operations):
             formations += changed
         elif shared or any(_overlap(one, source, target) for one in row):
@@ -58,6 +60,30 @@ def check_names_by_values(
         else:
             formations += row
     return Proposal(tuple(formations), tuple(left_open))
+
+
+def _rows(formations: Iterable[Formation]) -> dict[tuple[str, ...], list[Formation]]:
+    """Formations by their sources: those of one stack together."""
+    rows: dict[tuple[str, ...], list[Formation]] = {}
+    for one in formations:
+        rows.setdefault(one.sources, []).append(one)
+    return rows
+
+
+def _decided(
+    undecided: Undecided, source: Side, target: Side, operations: dict[str, None]
+) -> Sequence[Formation]:
+    """The formations of leaves that names leave open, if just one candidate makes them after arithmetic."""
+    ways, known = [], dict[str, None]()
+    for candidate in {one.sources: one for one in undecided.candidates}.values():
+        rows = _rows(one for one in candidate.formations if one.target in undecided.targets)
+        made = [_after_arithmetic(row, source, target, known) for row in rows.values()]
+        if sum(map(len, made)) == len(undecided.targets):
+            ways.append([one for row in made for one in row])
+    if len(ways) != 1:
+        return ()
+    operations.update(known)
+    return ways[0]
 
 
 def _holds(formation: Formation, source: Side, target: Side) -> bool:
@@ -72,10 +98,10 @@ def _after_arithmetic(
     row: Sequence[Formation], source: Side, target: Side, known: dict[str, None]
 ) -> Sequence[Formation]:
     """The formations of leaves with the same sources after a sum or a product with one number, if any."""
-    keys, wanted = row[0].sources, [one.target for one in row]
-    for operation in _operations(source.limits(keys), target.limits(wanted)):
-        matches = match_after_operation(operation, source, target, keys, wanted)
-        if len(matches.formations) == len(wanted):
+    given, wanted = source.only(row[0].sources), target.only([one.target for one in row])
+    for operation in _operations(source.limits(given.leaves), target.limits(wanted.leaves)):
+        matches = match_by_values(given, wanted, operation=operation)
+        if len(matches.formations) == len(row):
             known[operation] = None
             return matches.formations
     return ()

@@ -12,7 +12,7 @@ array that is fused by group.
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -184,7 +184,8 @@ def layouts_between(given: Fingerprint, wanted: Fingerprint) -> list[Layout]:
     """
     axes = tuple(sums for sums in wanted.axes if len(sums) > 1)
     layouts: dict[Layout, None] = {}
-    for digits in _tilings(given, axes, ((),), iter(range(MOST_TRIES))):
+    known = functools.cache(functools.partial(_digits, given))
+    for digits in _tilings(known, axes, ((),), iter(range(MOST_TRIES))):
         layout = of_digits(given.shape, wanted.shape, digits)
         if layout is not None:
             layouts[layout] = None
@@ -194,11 +195,15 @@ def layouts_between(given: Fingerprint, wanted: Fingerprint) -> list[Layout]:
 
 
 def _tilings(
-    given: Fingerprint, axes: Sequence[Words], groups: _Groups, tries: Iterator[int]
+    known: Callable[[int], Mapping[bytes, Sequence[Digit]]],
+    axes: Sequence[Words],
+    groups: _Groups,
+    tries: Iterator[int],
 ) -> Iterator[_Groups]:
     """The digits of every axis of the result that is longer than 1, none used twice; long digits first.
 
-    `axes`: the sums of those that are left. The first of `groups` are the fast digits of the last of them.
+    `known`: digits of the input by length. `axes`: the sums of the axes that are left. The first of `groups`
+    are the fast digits of the last of them.
     """
     if not axes:
         yield groups[1:]
@@ -208,7 +213,7 @@ def _tilings(
     for length in reversed(divisors(len(sums))[1:]):
         rows = sums.reshape(-1, length)
         rest = rows.sum(axis=1, dtype=np.uint64)
-        for digit in _digits(given, length).get(rows.sum(axis=0, dtype=np.uint64).tobytes(), ()):
+        for digit in known(length).get(rows.sum(axis=0, dtype=np.uint64).tobytes(), ()):
             if next(tries, None) is None:
                 return
             joins = begun and (digit.axis, digit.stride) == (begun[0].axis, begun[0].stride * begun[0].length)
@@ -216,16 +221,18 @@ def _tilings(
                 continue  # neighbours that are one digit are tried as such
             group = (digit, *begun)
             if len(rest) > 1:
-                yield from _tilings(given, (*others, rest), (group, *done), tries)
+                yield from _tilings(known, (*others, rest), (group, *done), tries)
             else:
-                yield from _tilings(given, others, ((), group, *done), tries)
+                yield from _tilings(known, others, ((), group, *done), tries)
 
 
-@functools.lru_cache(maxsize=64)  # the lengths of one array or two are asked for again and again
 def _digits(given: Fingerprint, length: int) -> Mapping[bytes, Sequence[Digit]]:
-    """The digits of an array that have this length, by the sums of their slices; fast digits come first."""
+    """The digits of an array that have this length, by the sums of their slices.
+
+    Whole axes come first, then fast digits.
+    """
     digits: dict[bytes, list[Digit]] = {}
-    for axis, sums in enumerate(given.axes):
+    for axis, sums in sorted(enumerate(given.axes), key=lambda one: len(one[1])):
         for stride in divisors(len(sums) // length) if len(sums) % length == 0 else ():
             parts = sums.reshape(-1, length, stride).sum(axis=(0, 2), dtype=np.uint64)
             digits.setdefault(parts.tobytes(), []).append(Digit(axis, stride, length))

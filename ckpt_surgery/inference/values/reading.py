@@ -1,7 +1,7 @@
 """The two checkpoints that are compared, each leaf read once, in blocks, within a memory budget."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,7 +22,6 @@ from ckpt_surgery.inference.values.fingerprints import (
     common_limits,
     fingerprints,
     kind_of,
-    least_common,
 )
 from ckpt_surgery.language.expressions.parsing import parse
 from ckpt_surgery.language.expressions.scope import Scope
@@ -62,10 +61,11 @@ class Side:
         """These leaves, by default all, as grids of one kind, one shape and one dtype."""
         return alike(self.leaves, self.grids, keys)
 
-    def own(self, dtype: DType) -> dict[str, Fingerprint]:
-        """The fingerprints of the leaves that have this dtype."""
-        known = ((key, self.known(key)) for key in self.fingerprints if self.dtype_of(key) == dtype)
-        return {key: sums for key, sums in known if sums is not None}
+    def only(self, keys: Iterable[str]) -> "Side":
+        """The side with these leaves alone."""
+        leaves = {key: self.leaves[key] for key in keys}
+        known = {key: self.fingerprints[key] for key in leaves if key in self.fingerprints}
+        return replace(self, leaves=leaves, fingerprints=known)
 
     def is_array(self, key: str) -> bool:
         """True if a leaf is an array or a number, which can be moved about and computed with."""
@@ -110,9 +110,10 @@ def equal_leaves(one_side: Side, one: Leaf, other_side: Side, other: Leaf) -> bo
         return False
     if one.spec is None:
         return True
-    sides = ((one_side, one.key.text), (other_side, other.key.text))
-    known = [side.sums(key) for side, key in sides if key in side.fingerprints]
-    return len(known) == 2 and known[0].equals(known[1])
+    if one.key.text not in one_side.fingerprints or other.key.text not in other_side.fingerprints:
+        return False
+    here, there = one_side.sums(one.key.text), other_side.sums(other.key.text)
+    return here.total == there.total and all(map(np.array_equal, here.axes, there.axes))
 
 
 def fingerprints_of(
@@ -129,8 +130,7 @@ def fingerprints_of(
     known = {}
     for key, leaf in leaves.items():
         if leaf.spec is not None and kind_of(leaf.spec.dtype):
-            wanted = least_common(roundings, leaf.spec.dtype)
-            known[key] = fingerprints(partial(read, leaf), leaf.spec, read_block(leaf, memory), wanted)
+            known[key] = fingerprints(partial(read, leaf), leaf.spec, read_block(leaf, memory), roundings)
             progress(leaf.nbytes)
     return known
 
@@ -139,9 +139,8 @@ def fingerprint_of(expression: SourceExpression, side: Side, dtype: DType) -> Fi
     """The fingerprint of an expression over leaves of one side, after a cast to a dtype."""
     keys, value = keys_and_value(expression)
     node = node_of(value, [side.leaves[key] for key in keys])
-    wanted = [] if node.spec.dtype == dtype else least_common([dtype], node.spec.dtype)
     block = side_by_side([node], budget(side))
-    known = fingerprints(lambda region: evaluated(node, region, side), node.spec, block, wanted)
+    known = fingerprints(lambda region: evaluated(node, region, side), node.spec, block, [dtype])
     return known.get(dtype, known[node.spec.dtype])
 
 

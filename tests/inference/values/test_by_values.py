@@ -167,6 +167,17 @@ def test_the_same_part_of_each_leaf_is_stacked() -> None:
     assert (one.sources, str(one.value)) == (("l/2", "l/0"), "stack(xs)[:, 2:4]")
 
 
+def test_of_parts_with_equal_values_the_plainest_are_taken() -> None:
+    counter = (np.arange(216) % 4).reshape(6, 3, 12).astype(np.float32)
+    assert said({"a": counter}, {"b": counter.transpose(2, 0, 1)}) == {
+        "b": ("a", "rearrange(x, 'a b c -> c a b')")
+    }
+    source = {"l/0": counter[:, 0], "l/1": normal(6, 12)}
+    assert said(source, {"k": np.stack([one[1] for one in source.values()])}) == {
+        "k": ("l/0 l/1", "stack(xs)[:, 1]")
+    }
+
+
 def test_what_is_fused_by_group_of_heads_is_taken_apart() -> None:
     """Two groups, each with two queries, a key and a value of three rows."""
     fused = normal(2 * 4 * 3, 5)
