@@ -8,10 +8,10 @@ from typing import Annotated, Any, cast
 from ckpt_surgery.core.documents import Document, Pattern
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.memory import without_collection
-from ckpt_surgery.inference.drafts.joining import draft_rules, join_rules
+from ckpt_surgery.inference.drafts.joining import draft_rules, join_rules, plain_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe
 from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft, Tables, looking_up
-from ckpt_surgery.inference.drafts.subtree_rules import made_parts, plain_parts
+from ckpt_surgery.inference.drafts.subtree_rules import made_parts
 from ckpt_surgery.inference.drafts.writing import Summary, document_of, stop_of, summary, text_of
 from ckpt_surgery.inference.expressions.formations import EvidenceName, Findings
 
@@ -80,8 +80,7 @@ def draft_recipe(
         (Kind.DROPPED, dropped, source),
         (Kind.FILLED, findings.from_target, target),
     ):
-        plain = draft_rules(plain_parts(kind, some, universe.below("")), universe, tables)
-        rules += join_rules(plain, universe, tables)
+        rules += plain_rules(kind, some, universe, tables)
     claimed = {key for rule in rules if rule.kind is not Kind.FILLED for key in rule.claims}
     complete = claimed >= set(keys)
     changing = [rule for rule in rules if not rule.keeps]

@@ -3,10 +3,20 @@
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-from ckpt_surgery.inference.drafts.key_patterns import LONGEST, KeyPattern, Universe, tokens
+from ckpt_surgery.inference.drafts.key_patterns import (
+    BELOW,
+    LONGEST,
+    KeyPattern,
+    NamedGroup,
+    Universe,
+    alternation,
+    split_around,
+    tokens,
+)
 from ckpt_surgery.inference.drafts.parts import (
     Bundle,
     Inserted,
+    Kind,
     RuleDraft,
     RulePart,
     Tables,
@@ -15,7 +25,13 @@ from ckpt_surgery.inference.drafts.parts import (
     looking_up,
 )
 from ckpt_surgery.inference.drafts.single_rules import rule_for
+from ckpt_surgery.inference.drafts.subtree_rules import plain_parts
 from ckpt_surgery.inference.keys.grids import SEPARATORS
+
+_MANY = 2
+"""Rules that drop or fill leaves, above which one rule by the endings of keys is better."""
+_MOST_ENDINGS = 12
+"""Maximum number of endings of keys in one rule."""
 
 
 def draft_rules(parts: Iterable[RulePart], universe: Universe, tables: Tables) -> list[RuleDraft]:
@@ -48,6 +64,23 @@ def join_rules(rules: Iterable[RuleDraft], universe: Universe, tables: Tables) -
     while len(fewer := _round(joined, universe, tables)) < len(joined):
         joined = fewer
     return joined
+
+
+def plain_rules(kind: Kind, keys: Sequence[str], universe: Universe, tables: Tables) -> list[RuleDraft]:
+    """Rules that drop or fill these keys; in place of many, one by the endings of keys, if there are few."""
+    parts = plain_parts(kind, keys, universe.below(""))
+    rules = join_rules(draft_rules(parts, universe, tables), universe, tables)
+    if len(rules) <= _MANY:
+        return rules
+    split = split_around(keys)
+    prefix = "" if split is None else split[0][: split[0].rfind("/") + 1]
+    for count in (1, 2):
+        endings = sorted({"/".join(key.split("/")[-count:]) for key in keys})
+        group = NamedGroup("word", alternation(endings))
+        pattern = KeyPattern((prefix, "/", ""), (BELOW, group))
+        if len(endings) <= _MOST_ENDINGS and universe.matched(pattern).keys() == set(keys):
+            return [RuleDraft(kind, pattern, (), tuple(keys), 0 if kind is Kind.DROPPED else len(keys))]
+    return rules
 
 
 def _round(rules: Sequence[RuleDraft], universe: Universe, tables: Tables) -> list[RuleDraft]:

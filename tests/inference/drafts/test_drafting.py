@@ -276,9 +276,7 @@ def rules_of(draft: Draft) -> str:
             "  - {match: 's/(?P<word>a|b)/w/v', to: 'n/${word}/w', value: x.T}\n"
             "  - {match: 's/(?P<word>c|d)/s/v', to: 'n/${word}/s', value: x.T}\n"
             "  - {match: 's/(?P<word>e|f)/z/v', to: 'n/${word}/z', value: x.T}\n"
-            "  - {match: 's/(?:a|b)/w/m', drop: true}\n"
-            "  - {match: 's/(?:c|d)/s/m', drop: true}\n"
-            "  - {match: 's/(?:e|f)/z/m', drop: true}",
+            "  - {match: s/.*/m, drop: true}",
         ),
     ],
 )
