@@ -10,6 +10,7 @@ from ckpt_surgery.inference.drafts.key_patterns import (
     NamedGroup,
     Universe,
     alternation,
+    escaped,
     split_around,
     tokens,
 )
@@ -40,14 +41,23 @@ def draft_rules(parts: Iterable[RulePart], universe: Universe, tables: Tables) -
 
 
 def _rules(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft]:
-    """One rule for a bundle; else one for each unit, with all keys written out, or one for each leaf."""
+    """One rule for a bundle; else the rules of its units, in as few bundles as any number in keys makes.
+
+    A single unit is one rule with all keys written out, or a rule for each leaf.
+    """
     parts = [part for group in bundle for part in group]
     single = rule_for(bundle, universe, tables)
     if single is not None:
         return [single]
     units = connected(parts)
     if len(units) > 1:
-        return [rule for unit in units for rule in _rules(bundled(unit)[0], universe, tables)]
+        columns = [range(len(units)), *zip(*(unit[0].sources[0].values for unit in units), strict=False)]
+        useful = [column for column in columns if len(set(column)) > 1]
+        marks = min(useful, key=lambda column: len(set(column)))
+        split: dict[object, list[RulePart]] = defaultdict(list)
+        for mark, unit in zip(marks, units, strict=True):
+            split[mark] += unit
+        return [rule for some in split.values() for rule in _rules(bundled(some)[0], universe, tables)]
     single = rule_for([[part] for part in parts], universe, tables)
     if single is not None:
         return [single]
@@ -72,8 +82,8 @@ def plain_rules(kind: Kind, keys: Sequence[str], universe: Universe, tables: Tab
     rules = join_rules(draft_rules(parts, universe, tables), universe, tables)
     if len(rules) <= _MANY:
         return rules
-    split = split_around(keys)
-    prefix = "" if split is None else split[0][: split[0].rfind("/") + 1]
+    around = split_around(keys)
+    prefix = "" if around is None else around[0][: around[0].rfind("/") + 1]
     for count in (1, 2):
         endings = sorted({"/".join(key.split("/")[-count:]) for key in keys})
         group = NamedGroup("word", alternation(endings))
@@ -95,7 +105,8 @@ def _round(rules: Sequence[RuleDraft], universe: Universe, tables: Tables) -> li
     # Of `params/q`, `params/k`, `mu/q` and `mu/k`, the first components are joined first: more follows them.
     for frame in sorted(alike, key=lambda frame: (follows[frame], len(alike[frame])), reverse=True):
         free = [number for number in alike[frame] if number not in taken]
-        most = LONGEST // (max(map(len, alike[frame].values())) + 1)  # so many words fit into one pattern
+        longest = max(len(escaped(word)) for word in alike[frame].values())
+        most = LONGEST // (longest + 1) or 1  # so many words fit into one pattern
         for start in range(0, len(free), most):
             numbers = free[start : start + most]
             bundles = zip(*(rules[number].bundle for number in numbers), strict=True)

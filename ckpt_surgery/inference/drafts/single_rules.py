@@ -146,7 +146,7 @@ def _enumerated(bundle: Bundle) -> Sequence[Column] | None:
 def _numbers(part: RulePart) -> tuple[int, ...]:
     """All numbers in the key that a part makes, and in its value."""
     texts = () if part.target is None else part.target.values
-    return (*(int(text) for text in texts if text.isdigit()), *part.value.numbers)
+    return (*(int(text) for text in texts if text.isdecimal()), *part.value.numbers)
 
 
 # --- order ------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def _text(texts: Sequence[str], rows: Rows, tables: Tables, before: str) -> Temp
     for name, column in rows.texts.items():
         if column == texts:
             return Inserted(name)
-    numeric = all(text.isdigit() for text in texts)
+    numeric = all(text.isdecimal() for text in texts)
     expression = expression_of([int(text) for text in texts], rows.numbers) if numeric else None
     if expression is not None:
         width = max((len(text) for text in texts if text.startswith("0") and text != "0"), default=0)
