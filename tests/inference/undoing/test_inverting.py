@@ -55,7 +55,7 @@ BACK = [
     (
         W,
         "match: w, to: {a: \"bitcast(x, 'int16')[..., :1]\", b: \"bitcast(x, 'int16')[..., 1:]\"}",
-        {"w": "bitcast(concat(xs, axis=2), 'float32')"},
+        {"w": "bitcast(concat(xs, axis=1), 'float32')"},
     ),
     (W, "match: w, value: \"bitcast(x, 'int32')\"", {"w": "bitcast(x, 'float32')"}),
     (W, "match: w, value: \"bitcast(x, 'int16')\"", {"w": "bitcast(x, 'float32')"}),
