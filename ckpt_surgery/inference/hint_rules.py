@@ -91,7 +91,7 @@ class _Rules:
         own: tuple[str, ...] = ()
         if known and fits and (not any(holds) or one.why == MAYBE):
             sources = dict.fromkeys(key for each in one.candidates for key in each.sources)
-            own = self._rules([RulePart(Kind.DROPPED, (place_of(key),), None) for key in sources])
+            own = self._rules([RulePart((place,), place) for place in map(place_of, sources)], "drop")
         return replace(one, candidates=tuple(candidates), own_value=own)
 
     def _holds(self, candidate: Candidate) -> bool:
@@ -101,14 +101,19 @@ class _Rules:
             for one in candidate.formations
         )
 
-    def _rules(self, parts: Sequence[RulePart]) -> tuple[str, ...]:
-        """The rules that do what these parts say; none where the command line has none for one of them."""
+    def _rules(self, parts: Sequence[RulePart], kind: Kind = "made") -> tuple[str, ...]:
+        """The rules that do what these parts say; none where the command line has none for one of them.
+
+        `kind`: another fate of the leaves of the parts.
+        """
         outlines = dict.fromkeys(outline(place.text) for part in parts for place in part.sources)
         like_these = Universe(key for text in outlines for key in self.outlines[text])
         tables = Tables()
         drafts = draft_rules(parts, like_these, tables)
         if all(map(is_natural, parts)):
             drafts = [replace(one, by=None) for one in drafts]
+        if kind != "made":
+            drafts = [one.instead(kind) for one in drafts]
         if any(not words_of(one).isdisjoint(tables.tables) for one in drafts):
             return ()
         texts = [text for text in map(_one_liner, drafts) if text is not None]

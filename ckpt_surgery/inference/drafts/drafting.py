@@ -10,7 +10,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.memory import without_collection
 from ckpt_surgery.inference.drafts.joining import draft_rules, join_rules, plain_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe
-from ckpt_surgery.inference.drafts.parts import Kind, RuleDraft, Tables, looking_up
+from ckpt_surgery.inference.drafts.parts import RuleDraft, Tables, looking_up
 from ckpt_surgery.inference.drafts.subtree_rules import made_parts
 from ckpt_surgery.inference.drafts.writing import Summary, document_of, stop_of, summary, text_of
 from ckpt_surgery.inference.expressions.formations import EvidenceName, Findings
@@ -72,16 +72,13 @@ def draft_recipe(
         tuple(key for key in every if key not in given.claims)
         for every in (findings.source_keys, findings.dropped)
     )
-    source, target = Universe(keys), Universe(findings.target_keys)
+    source = Universe(keys)
     moves = draft_rules(made_parts(free, keys), source, tables)
     moves += [looking_up(f.sources, f.target, f.value, [(f.evidence, f.why)]) for f in looked_up]
     rules = join_rules(moves, source, tables)
-    for kind, some, universe in (
-        (Kind.DROPPED, dropped, source),
-        (Kind.FILLED, findings.from_target, target),
-    ):
-        rules += plain_rules(kind, some, universe, tables)
-    claimed = {key for rule in rules if rule.kind is not Kind.FILLED for key in rule.claims}
+    rules += plain_rules("drop", dropped, source, tables)
+    claimed = {key for rule in rules for key in rule.claims}
+    rules += plain_rules("fallback", findings.from_target, Universe(findings.target_keys), tables)
     complete = claimed >= set(keys)
     changing = [rule for rule in rules if not rule.keeps]
     keeps = len(rules) - len(changing) > _MANY_KEPT and complete and not findings.undecided

@@ -26,7 +26,8 @@ from ckpt_surgery.inference.drafts.parts import (
     looking_up,
 )
 from ckpt_surgery.inference.drafts.single_rules import rule_for
-from ckpt_surgery.inference.drafts.subtree_rules import plain_parts
+from ckpt_surgery.inference.drafts.subtree_rules import made_parts
+from ckpt_surgery.inference.expressions.formations import Evidence, Formation, X
 from ckpt_surgery.inference.keys.grids import SEPARATORS
 
 _MANY = 2
@@ -64,7 +65,6 @@ def _rules(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft
     return [
         looking_up([place.text for place in part.sources], part.target.text, part.value, part.reasons)
         for part in parts
-        if part.target is not None
     ]
 
 
@@ -78,8 +78,9 @@ def join_rules(rules: Iterable[RuleDraft], universe: Universe, tables: Tables) -
 
 def plain_rules(kind: Kind, keys: Sequence[str], universe: Universe, tables: Tables) -> list[RuleDraft]:
     """Rules that drop or fill these keys; in place of many, one by the endings of keys, if there are few."""
-    parts = plain_parts(kind, keys, universe.below(""))
-    rules = join_rules(draft_rules(parts, universe, tables), universe, tables)
+    kept = made_parts([Formation(key, (key,), X, Evidence.VALUES) for key in keys], universe.below(""))
+    rules = join_rules(draft_rules(kept, universe, tables), universe, tables)
+    rules = [rule.instead(kind) for rule in rules]
     if len(rules) <= _MANY:
         return rules
     around = split_around(keys)
@@ -89,7 +90,7 @@ def plain_rules(kind: Kind, keys: Sequence[str], universe: Universe, tables: Tab
         group = NamedGroup("word", alternation(endings))
         pattern = KeyPattern((prefix, "/", ""), (BELOW, group))
         if len(endings) <= _MOST_ENDINGS and universe.matched(pattern).keys() == set(keys):
-            return [RuleDraft(kind, pattern, (), tuple(keys), 0 if kind is Kind.DROPPED else len(keys))]
+            return [RuleDraft(pattern, (), tuple(keys), 0).instead(kind)]
     return rules
 
 
@@ -126,17 +127,17 @@ def _frames(rule: RuleDraft) -> Iterator[tuple[Hashable, str, int]]:
     """
     if rule.pattern is None:
         return
-    new = [group[0].target.pattern for group in rule.bundle if group[0].target is not None]
+    new = [group[0].target.pattern for group in rule.bundle]
     inserted = (
         (output.value, *(piece for piece in output.to if isinstance(piece, Inserted)))
         for output in rule.outputs
     )
-    same = (rule.kind, rule.by, rule.count, rule.when, *inserted)
-    places = range(max((len(pattern.texts) for pattern in new), default=1))
+    same = (rule.by, rule.count, rule.when, *inserted)
+    places = range(max(len(pattern.texts) for pattern in new))
     made = [tuple(_without(pattern, place) for pattern in new) for place in places]
-    if rule.when is not None and rule.outputs:  # layers of several kinds
+    if rule.when is not None:  # layers of several kinds
         for place, others in enumerate(made):
-            yield (same[:3], same[4:], rule.pattern, place, others), "", -1
+            yield (same[:2], same[3:], rule.pattern, place, others), "", -1
     for at, text in enumerate(rule.pattern.texts):
         parts = tokens(text)
         for start in range(len(parts)):

@@ -3,11 +3,12 @@
 Parts that read the same leaves are one bundle, because only one rule can claim a leaf.
 """
 
-import enum
 import itertools
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.drafts.key_patterns import KeyPattern, KeyPlace
@@ -21,25 +22,18 @@ Reason = tuple[Evidence, str]
 """Evidence for one leaf, and a clause with details or an empty text."""
 
 
-class Kind(enum.StrEnum):
-    """Fate of the leaves that a rule claims."""
-
-    MADE = "made"
-    """They are kept or renamed, or target leaves are computed from them."""
-    DROPPED = "dropped"
-    FILLED = "filled"
-    """Target leaves that keep the target's own value."""
+Kind = Literal["made", "drop", "fallback"]
+"""Fate of the leaves that a rule claims: target leaves are made of them, perhaps of the same key; they are
+dropped; or they are leaves of the target, and keep its values."""
 
 
 @frozen()
 class RulePart:
-    """One formation, or the fate of one leaf or subtree."""
+    """One formation, or a subtree that moves."""
 
-    kind: Kind
     sources: tuple[KeyPlace, ...]
-    """In the order of `xs`. For `FILLED`, keys of the target."""
-    target: KeyPlace | None
-    """None if the leaves are dropped or filled."""
+    """In the order of `xs`."""
+    target: KeyPlace
     value: Value = X
     reasons: tuple[Reason, ...] = ()
     """One for each target leaf."""
@@ -80,9 +74,8 @@ def bundled(parts: Iterable[RulePart]) -> list[Bundle]:
         groups: dict[object, list[RulePart]] = defaultdict(list)
         for part in unit:
             patterns = frozenset(place.pattern for place in part.sources)
-            target = part.target and part.target.pattern
             keeps = part.sources == (part.target,) and part.value == X
-            groups[part.kind, target, patterns, part.value.text, keeps].append(part)
+            groups[part.target.pattern, patterns, part.value.text, keeps].append(part)
         bundle = bundles.setdefault(frozenset(groups), defaultdict(list))
         for form, some in groups.items():
             bundle[form] += some
@@ -116,14 +109,13 @@ class DraftedOutput:
 class RuleDraft:
     """One rule of a draft."""
 
-    kind: Kind
     pattern: KeyPattern | None
     """None for a rule that adds a leaf computed from leaves that it looks up."""
     outputs: tuple[DraftedOutput, ...]
     """Empty where leaves are dropped or filled."""
     claims: tuple[str, ...]
-    """The keys that it claims: of the source, or for `FILLED` of the target."""
-    makes: int = 0
+    """The keys that it claims: of the source, or for `fallback` of the target."""
+    makes: int
     """Number of target leaves that it makes."""
     by: str | None = None
     when: str | None = None
@@ -133,11 +125,17 @@ class RuleDraft:
     """One for each leaf that it makes."""
     bundle: Bundle = ()
     """The parts that it covers."""
+    kind: Kind = "made"
 
     @property
     def keeps(self) -> bool:
         """True if the leaves stay as they are."""
         return self.outputs == (DraftedOutput((), "x"),)
+
+    def instead(self, kind: Kind) -> "RuleDraft":
+        """The rule with another fate for the leaves that it claims."""
+        makes = len(self.claims) if kind == "fallback" else 0
+        return replace(self, kind=kind, outputs=(), makes=makes, reasons=())
 
 
 def looking_up(keys: Sequence[str], target: str, value: Value, reasons: Sequence[Reason]) -> RuleDraft:
@@ -153,7 +151,7 @@ def looking_up(keys: Sequence[str], target: str, value: Value, reasons: Sequence
         return f"[{', '.join(some)}]"
 
     output = DraftedOutput((target,), _READ.sub(replaced, str(value)))
-    return RuleDraft(Kind.MADE, None, (output,), (), 1, reasons=tuple(reasons))
+    return RuleDraft(None, (output,), (), 1, reasons=tuple(reasons))
 
 
 def gathers(part: RulePart) -> bool:

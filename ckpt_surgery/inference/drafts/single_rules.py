@@ -20,7 +20,6 @@ from ckpt_surgery.inference.drafts.parts import (
     DraftedOutput,
     Group,
     Inserted,
-    Kind,
     RuleDraft,
     RulePart,
     Tables,
@@ -36,12 +35,8 @@ def rule_for(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | 
     if alike is None or claim is None:
         return None
     parts = [part for group in alike for part in group]
-    kind, pattern = parts[0].kind, parts[0].sources[0].pattern
-    reasons = tuple(reason for part in parts for reason in part.reasons)
+    pattern = parts[0].sources[0].pattern
     keys, when = claim
-    draft = RuleDraft(kind, pattern, (), keys, len(keys), when=when, reasons=reasons, bundle=alike)
-    if kind is not Kind.MADE:
-        return replace(draft, makes=0) if kind is Kind.DROPPED else draft
     columns, ordered = _enumerated(alike), _order(alike, tables)
     if columns is None or ordered is None:
         return None
@@ -51,30 +46,26 @@ def rule_for(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | 
         return None
     count = max(map(max, columns)) + 1
     alone = len(alike) == count == 1 and not gathers(parts[0])
-    if alone and all(part.target and part.target.text == part.sources[0].text for part in parts):
+    if alone and all(part.target.text == part.sources[0].text for part in parts):
         known = (replace(known[0], to=()),)
     makes = len(keys) if BELOW in pattern.groups else len(parts)
-    return replace(draft, outputs=known, makes=makes, by=ordered or None, count=count)
+    reasons = tuple(reason for part in parts for reason in part.reasons)
+    return RuleDraft(pattern, known, keys, makes, ordered or None, when, count, reasons, alike)
 
 
 def _alike(bundle: Bundle) -> Bundle | None:
     """The bundle with one pattern for all sources, and one for what each group makes."""
     source = in_common(place for group in bundle for part in group for place in part.sources)
-    targets = [in_common(part.target for part in group if part.target is not None) for group in bundle]
-    if source is None or None in targets:
+    targets = [in_common(part.target for part in group) for group in bundle]
+    known = [target for target in targets if target is not None]
+    if source is None or len(known) < len(targets):
         return None
     return [
         [
-            RulePart(
-                part.kind,
-                tuple(map(source, part.sources)),
-                part.target and target and target(part.target),
-                part.value,
-                part.reasons,
-            )
+            replace(part, sources=tuple(map(source, part.sources)), target=target(part.target))
             for part in group
         ]
-        for group, target in zip(bundle, targets, strict=True)
+        for group, target in zip(bundle, known, strict=True)
     ]
 
 
@@ -145,8 +136,7 @@ def _enumerated(bundle: Bundle) -> Sequence[Column] | None:
 
 def _numbers(part: RulePart) -> tuple[int, ...]:
     """All numbers in the key that a part makes, and in its value."""
-    texts = () if part.target is None else part.target.values
-    return (*(int(text) for text in texts if text.isdecimal()), *part.value.numbers)
+    return (*(int(text) for text in part.target.values if text.isdecimal()), *part.value.numbers)
 
 
 # --- order ------------------------------------------------------------------------------------------------
@@ -215,7 +205,7 @@ def is_natural(part: RulePart) -> bool:
 
 def _output(rows: Rows, tables: Tables) -> DraftedOutput | None:
     """The template of the keys of a group, and its value, with expressions; None if none fit."""
-    targets = [part.target for part, _ in rows.rows if part.target is not None]
+    targets = [part.target for part, _ in rows.rows]
     pattern = targets[0].pattern
     pieces: list[TemplatePiece] = [pattern.texts[0]]
     columns = zip(*(target.values for target in targets), strict=True)

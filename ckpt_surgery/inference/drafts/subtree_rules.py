@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 from ckpt_surgery.inference.drafts.key_patterns import place_of, prefix_of
-from ckpt_surgery.inference.drafts.parts import Kind, RulePart
+from ckpt_surgery.inference.drafts.parts import RulePart
 from ckpt_surgery.inference.expressions.formations import Formation, X
 from ckpt_surgery.inference.keys.grids import SEPARATORS
 
@@ -52,7 +52,7 @@ def made_parts(formations: Sequence[Formation], among: Iterable[str]) -> list[Ru
         assert around is not None, "subtrees consist of leaves that move alike"
         reasons = tuple((moved[key].evidence, moved[key].why) for key in keys)
         places = (prefix_of(keys[0][:length]),), prefix_of(*around)
-        subtree |= dict.fromkeys(keys, RulePart(Kind.MADE, *places, X, reasons))
+        subtree |= dict.fromkeys(keys, RulePart(*places, X, reasons))
     parts: dict[int, RulePart] = {}
     for formation in formations:
         part = subtree.get(formation.sources[0]) or part_of(formation)
@@ -79,15 +79,4 @@ def part_of(formation: Formation) -> RulePart:
     """The part of a rule that one formation is."""
     sources = tuple(map(place_of, formation.sources))
     reasons = ((formation.evidence, formation.why),)
-    return RulePart(Kind.MADE, sources, place_of(formation.target), formation.value, reasons)
-
-
-def plain_parts(kind: Kind, keys: Iterable[str], among: Sequence[str]) -> list[RulePart]:
-    """Parts of the rules that drop or fill these keys of a checkpoint with the keys `among`."""
-    single = dict.fromkeys(keys)
-    parts: list[RulePart] = []
-    for length, below in subtrees(among if single else (), lambda key, length: key in single or None):
-        parts.append(RulePart(kind, (prefix_of(below[0][:length]),), None))
-        for key in below:
-            del single[key]
-    return [*parts, *(RulePart(kind, (place_of(key),), None) for key in single)]
+    return RulePart(sources, place_of(formation.target), formation.value, reasons)

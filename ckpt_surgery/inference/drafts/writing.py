@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.inference.drafts.parts import Inserted, Kind, Reason, RuleDraft, Tables, TemplatePiece
+from ckpt_surgery.inference.drafts.parts import Inserted, Reason, RuleDraft, Tables, TemplatePiece
 from ckpt_surgery.inference.expressions.formations import Evidence, Findings, GivenRules, Undecided
 from ckpt_surgery.language.yaml.writing import yaml_text
 
@@ -49,12 +49,12 @@ def words_of(rule: RuleDraft) -> set[str]:
 
 def rule_of(rule: RuleDraft) -> dict[str, Any]:
     """A rule in the types of JSON."""
-    claim = "fill" if rule.kind is Kind.FILLED else "match"
+    claim = "fill" if rule.kind == "fallback" else "match"
     written: dict[str, Any] = {} if rule.pattern is None else {claim: rule.pattern.regex(words_of(rule))}
     if rule.when is not None:
         written["when"] = rule.when
-    if rule.kind is not Kind.MADE:
-        return {**written, "drop" if rule.kind is Kind.DROPPED else "fallback": True}
+    if rule.kind != "made":
+        return {**written, rule.kind: True}
     if rule.count > 1:
         written["for"] = {"i": f"range({rule.count})"}
     values = {template(output.to): output.value for output in rule.outputs}
