@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 
 from ckpt_surgery.inference.drafts.joining import draft_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe, place_of
-from ckpt_surgery.inference.drafts.parts import Inserted, Kind, RuleDraft, RulePart, Tables
+from ckpt_surgery.inference.drafts.parts import Inserted, Kind, RuleDraft, RulePart, Tables, template
 from ckpt_surgery.inference.drafts.single_rules import is_natural
 from ckpt_surgery.inference.drafts.subtree_rules import part_of
-from ckpt_surgery.inference.drafts.writing import rule_of, template, words_of
 from ckpt_surgery.inference.expressions.formations import Candidate, Formation, Undecided
 from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES
 from ckpt_surgery.inference.names.leftovers import MAYBE
@@ -114,7 +113,7 @@ class _Rules:
             drafts = [replace(one, by=None) for one in drafts]
         if kind != "made":
             drafts = [one.instead(kind) for one in drafts]
-        if any(not words_of(one).isdisjoint(tables.tables) for one in drafts):
+        if any(not one.words.isdisjoint(tables.tables) for one in drafts):
             return ()
         texts = [text for text in map(_one_liner, drafts) if text is not None]
         return tuple(texts) if len(texts) == len(drafts) <= MOST_RULES else ()
@@ -124,11 +123,11 @@ def _one_liner(rule: RuleDraft) -> str | None:
     r"""The rule for the command line, with `\1` where only its key reads a group; None where none is."""
     if rule.pattern is None or len(rule.outputs) > 1:
         return None
-    written, names = rule_of(rule), [group.name for group in rule.pattern.groups]
+    written, names = rule.written(), [group.name for group in rule.pattern.groups]
     pieces = [piece for output in rule.outputs for piece in output.to]
     used = {piece.expression for piece in pieces if isinstance(piece, Inserted)}
     others = replace(rule, outputs=tuple(replace(output, to=()) for output in rule.outputs))
-    if used and used <= set(names) and words_of(others).isdisjoint(names):
+    if used and used <= set(names) and others.words.isdisjoint(names):
         numbered = [name for name in names if name in used]
         to = ""
         for piece in reversed(pieces):

@@ -8,12 +8,13 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.drafts.key_patterns import KeyPattern, KeyPlace
 from ckpt_surgery.inference.expressions.formations import Evidence, Value, X
 
+_WORDS = re.compile(r"[^\W\d]\w*")
 _XS = re.compile(r"\bxs\b")
 _READ = re.compile(r"'[^']*'|\bxs\b(?:\[(?:(\d+)|(\d+):(\d+))\])?|\bx\b(?!\s*=[^=])")
 """`xs`, one of its leaves or a slice of it, and `x`, except as the name of an argument; texts in quotes."""
@@ -136,6 +137,46 @@ class RuleDraft:
         """The rule with another fate for the leaves that it claims."""
         makes = len(self.claims) if kind == "fallback" else 0
         return replace(self, kind=kind, outputs=(), makes=makes, reasons=())
+
+    @property
+    def words(self) -> set[str]:
+        """The words of all its expressions: names of groups and tables among them."""
+        texts = [self.by or "", self.when or ""]
+        for output in self.outputs:
+            texts += [output.value, *(piece.expression for piece in output.to if isinstance(piece, Inserted))]
+        return {word for text in texts for word in _WORDS.findall(text)}
+
+    def written(self) -> dict[str, Any]:
+        """The rule in the types of JSON."""
+        claim = "fill" if self.kind == "fallback" else "match"
+        written: dict[str, Any] = {} if self.pattern is None else {claim: self.pattern.regex(self.words)}
+        if self.when is not None:
+            written["when"] = self.when
+        if self.kind != "made":
+            return {**written, self.kind: True}
+        if self.count > 1:
+            written["for"] = {"i": f"range({self.count})"}
+        values = {template(output.to): output.value for output in self.outputs}
+        if len(values) > 1:
+            written["to"] = values
+        elif any(values):
+            written["to" if self.pattern is not None else "add"] = next(iter(values))
+        if self.by is not None:
+            written["by"] = self.by
+        if len(values) == 1 and (self.outputs[0].value != "x" or self.pattern is None):
+            written["value"] = self.outputs[0].value
+        return written
+
+
+def template(pieces: Sequence[TemplatePiece]) -> str:
+    """The text of a key template."""
+    return "".join(
+        f"${{{piece.expression}}}"
+        if isinstance(piece, Inserted)
+        # A component in brackets would be a list index.
+        else piece.replace("\\", "\\\\").replace("$", "$$").replace("[", "${'['}")
+        for piece in pieces
+    )
 
 
 def looking_up(keys: Sequence[str], target: str, value: Value, reasons: Sequence[Reason]) -> RuleDraft:
