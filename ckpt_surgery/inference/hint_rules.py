@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 
 from ckpt_surgery.inference.drafts.joining import draft_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe, place_of
-from ckpt_surgery.inference.drafts.parts import Inserted, Kind, RuleDraft, RulePart, Tables, template
+from ckpt_surgery.inference.drafts.parts import Inserted, Kind, RuleDraft, RulePart, Tables, part_of, template
 from ckpt_surgery.inference.drafts.single_rules import is_natural
-from ckpt_surgery.inference.drafts.subtree_rules import part_of
 from ckpt_surgery.inference.expressions.formations import Candidate, Formation, Undecided
 from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES
 from ckpt_surgery.inference.names.leftovers import MAYBE

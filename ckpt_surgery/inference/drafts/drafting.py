@@ -9,10 +9,9 @@ from typing import Annotated, Any, cast
 from ckpt_surgery.core.documents import Document, Pattern
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.memory import without_collection
-from ckpt_surgery.inference.drafts.joining import draft_rules, join_rules, plain_rules
+from ckpt_surgery.inference.drafts.joining import few_rules, plain_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe
 from ckpt_surgery.inference.drafts.parts import Reason, RuleDraft, Tables, looking_up
-from ckpt_surgery.inference.drafts.subtree_rules import made_parts
 from ckpt_surgery.inference.expressions.formations import Evidence, EvidenceName, Findings, Undecided
 from ckpt_surgery.language.yaml.writing import yaml_text
 
@@ -77,9 +76,8 @@ def draft_recipe(
         for every in (findings.source_keys, findings.dropped)
     )
     source = Universe(keys)
-    moves = draft_rules(made_parts(free, keys), source, tables)
-    moves += [looking_up(f.sources, f.target, f.value, [(f.evidence, f.why)]) for f in looked_up]
-    rules = join_rules(moves, source, tables)
+    rules = few_rules(free, source, tables)
+    rules += [looking_up(f.sources, f.target, f.value, [(f.evidence, f.why)]) for f in looked_up]
     rules += plain_rules("drop", dropped, source, tables)
     claimed = {key for rule in rules for key in rule.claims}
     rules += plain_rules("fallback", findings.from_target, Universe(findings.target_keys), tables)

@@ -24,9 +24,9 @@ from ckpt_surgery.inference.drafts.parts import (
     bundled,
     connected,
     looking_up,
+    made_parts,
 )
 from ckpt_surgery.inference.drafts.single_rules import rule_for
-from ckpt_surgery.inference.drafts.subtree_rules import made_parts
 from ckpt_surgery.inference.expressions.formations import Evidence, Formation, X
 from ckpt_surgery.inference.keys.grids import SEPARATORS
 
@@ -68,19 +68,19 @@ def _rules(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft
     ]
 
 
-def join_rules(rules: Iterable[RuleDraft], universe: Universe, tables: Tables) -> list[RuleDraft]:
-    """Join the rules whose keys differ in one run of components, on both sides."""
-    joined = list(rules)
-    while len(fewer := _round(joined, universe, tables)) < len(joined):
-        joined = fewer
-    return joined
+def few_rules(formations: Sequence[Formation], universe: Universe, tables: Tables) -> list[RuleDraft]:
+    """Rules that make these formations of leaves with the keys of a universe; those are joined whose keys
+    differ in one run of components, on both sides."""
+    rules = draft_rules(made_parts(formations, universe.below("")), universe, tables)
+    while len(fewer := _round(rules, universe, tables)) < len(rules):
+        rules = fewer
+    return rules
 
 
 def plain_rules(kind: Kind, keys: Sequence[str], universe: Universe, tables: Tables) -> list[RuleDraft]:
     """Rules that drop or fill these keys; in place of many, one by the endings of keys, if there are few."""
-    kept = made_parts([Formation(key, (key,), X, Evidence.VALUES) for key in keys], universe.below(""))
-    rules = join_rules(draft_rules(kept, universe, tables), universe, tables)
-    rules = [rule.instead(kind) for rule in rules]
+    kept = [Formation(key, (key,), X, Evidence.VALUES) for key in keys]
+    rules = [rule.instead(kind) for rule in few_rules(kept, universe, tables)]
     if len(rules) <= _MANY:
         return rules
     around = split_around(keys)

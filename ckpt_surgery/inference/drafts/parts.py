@@ -5,15 +5,17 @@ Parts that read the same leaves are one bundle, because only one rule can claim 
 
 import itertools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.drafts.key_patterns import KeyPattern, KeyPlace
-from ckpt_surgery.inference.expressions.formations import Evidence, Value, X
+from ckpt_surgery.inference.drafts.key_patterns import KeyPattern, KeyPlace, place_of, prefix_of
+from ckpt_surgery.inference.expressions.formations import Evidence, Formation, Value, X
+from ckpt_surgery.inference.keys.grids import SEPARATORS
 
+_SEPARATOR = re.compile("[/.]")
 _WORDS = re.compile(r"[^\W\d]\w*")
 _XS = re.compile(r"\bxs\b")
 _READ = re.compile(r"'[^']*'|\bxs\b(?:\[(?:(\d+)|(\d+):(\d+))\])?|\bx\b(?!\s*=[^=])")
@@ -81,6 +83,64 @@ def bundled(parts: Iterable[RulePart]) -> list[Bundle]:
         for form, some in groups.items():
             bundle[form] += some
     return [list(bundle.values()) for bundle in bundles.values()]
+
+
+# --- parts of formations ----------------------------------------------------------------------------------
+
+
+def made_parts(formations: Sequence[Formation], keys: Iterable[str]) -> list[RulePart]:
+    """Parts of the rules that make leaves of those of the source with these keys, in the order of the target:
+    the largest subtrees whose leaves all move alike, and formations."""
+    uses = Counter(source for formation in formations for source in formation.sources)
+    moved = {
+        formation.sources[0]: formation
+        for formation in formations
+        if formation.value == X and len(formation.sources) == 1 and uses[formation.sources[0]] == 1
+    }
+    subtree: dict[str, RulePart] = {}
+    waiting = [("", sorted(set(keys)))]
+    while waiting:
+        prefix, below = waiting.pop()
+        if len(below) < 2:
+            continue
+        around = _around(moved, below[0], len(prefix))
+        if around is not None and all(_around(moved, key, len(prefix)) == around for key in below):
+            reasons = tuple((moved[key].evidence, moved[key].why) for key in below)
+            subtree |= dict.fromkeys(below, RulePart((prefix_of(prefix),), prefix_of(*around), X, reasons))
+            continue
+        deeper: dict[str, list[str]] = defaultdict(list)
+        for key in below:
+            separator = _SEPARATOR.search(key, len(prefix))
+            if separator:
+                deeper[key[: separator.end()]].append(key)
+        waiting += deeper.items()
+    parts: dict[int, RulePart] = {}
+    for formation in formations:
+        part = subtree.get(formation.sources[0]) or part_of(formation)
+        parts.setdefault(id(part), part)
+    return list(parts.values())
+
+
+def _around(moved: Mapping[str, Formation], key: str, length: int) -> tuple[str, str] | None:
+    """Prefix and suffix that the target key adds to `key[length:]`; None if it is not such a key.
+
+    The suffix is empty, or one component.
+    """
+    if key not in moved:
+        return None
+    target, rest = moved[key].target, key[length:]
+    for end in (len(target), max(target.rfind(separator) for separator in SEPARATORS)):
+        if end > 0 and target[:end].endswith(rest):
+            prefix = target[: end - len(rest)]
+            return (prefix, target[end:]) if not prefix or prefix.endswith(SEPARATORS) else None
+    return None
+
+
+def part_of(formation: Formation) -> RulePart:
+    """The part of a rule that one formation is."""
+    sources = tuple(map(place_of, formation.sources))
+    reasons = ((formation.evidence, formation.why),)
+    return RulePart(sources, place_of(formation.target), formation.value, reasons)
 
 
 # --- rules ------------------------------------------------------------------------------------------------
