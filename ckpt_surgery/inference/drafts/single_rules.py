@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.keys import natural_order
@@ -75,31 +75,24 @@ def _alike(bundle: Bundle) -> Bundle | None:
 def _claimed(bundle: Bundle, universe: Universe) -> tuple[tuple[str, ...], str | None] | None:
     """The keys that the rule claims, and the condition on one number that excludes others that its pattern
     matches; None if no condition excludes them."""
-    places = {place.values: place for group in bundle for part in group for place in part.sources}
-    wanted = {tuple(match.values()): match for match in (place.matched for place in places.values())}
-    pattern = next(iter(places.values())).pattern
-    keys: list[str] = []
+    places = [place for group in bundle for part in group for place in part.sources]
+    pattern = places[0].pattern
+    wanted = {tuple(place.matched.values()) for place in places}
+    claimed: dict[str, Matched] = {}
     others: list[Matched] = []
-    reached = set()
     for key, match in universe.matched(pattern).items():
-        at = tuple(match[group.name] for group in pattern.groups if group != BELOW)
-        if at in wanted:
-            keys.append(key)
-            reached.add(at)
+        if tuple(match[group.name] for group in pattern.groups if group != BELOW) in wanted:
+            claimed[key] = match
         else:
             others.append(match)
-    if len(reached) < len(wanted):
-        return None
     if not others:
-        return tuple(keys), None
+        return tuple(claimed), None
     for group in pattern.groups:
         if group.inner == NUMBER:
-            numbers, beyond = (
-                [int(match[group.name]) for match in each] for each in (wanted.values(), others)
-            )
-            when = condition(numbers, beyond, f"int({group.name})")
+            mine, beyond = ([int(match[group.name]) for match in some] for some in (claimed.values(), others))
+            when = condition(mine, beyond, f"int({group.name})")
             if when is not None:
-                return tuple(keys), when
+                return tuple(claimed), when
     return None
 
 
@@ -149,24 +142,20 @@ class Rows:
     rows: Sequence[Row]
     numbers: Columns
     """Columns of numbers by their expressions: `int(n)`, `i`."""
-    texts: dict[str, Sequence[str]]
+    texts: Mapping[str, Sequence[str]]
     """Columns of words and of numbers as keys have them, by the names of their places; words come first."""
 
 
 def _rows(group: Group, column: Column = ()) -> Rows:
     """The columns of a group. `column`: that of the variable `i`, if it has several values."""
     rows = _rows_of(group)
-    texts = zip(*(place.values for _, place in rows), strict=True)
-    named = zip(rows[0][1].pattern.groups, texts, strict=True)
-    columns = {place: column for place, column in named if place != BELOW}
-    ordered = sorted(columns, key=lambda place: place.inner == NUMBER)
-    numbers = {
-        f"int({place.name})": [int(text) for text in columns[place]]
-        for place in ordered
-        if place.inner == NUMBER
-    }
-    variable = {"i": column} if any(column) else {}
-    return Rows(rows, {**variable, **numbers}, {place.name: columns[place] for place in ordered})
+    every = zip(*(place.values for _, place in rows), strict=True)
+    named = zip(rows[0][1].pattern.groups, every, strict=True)
+    columns = {place: texts for place, texts in named if place != BELOW}
+    texts = {place.name: columns[place] for place in sorted(columns, key=lambda place: place.inner == NUMBER)}
+    names = [place.name for place in columns if place.inner == NUMBER]
+    numbers = {f"int({name})": [int(text) for text in texts[name]] for name in names}
+    return Rows(rows, {**({"i": column} if any(column) else {}), **numbers}, texts)
 
 
 def _order(bundle: Bundle, tables: Tables) -> str | None:
