@@ -259,9 +259,8 @@ def _binary(function: Binary, node: Apply, held: Held) -> Undone:
     text = (_undo_integers if is_integer(child) else _undo_floats)(function.op, number, first, child)
     if text is None:
         text = f"{number} {function.op}" if first else f"{function.op} {number}"
-        raise Lost(
-            f"`{text}` rounds" if function.op in ("+", "-", "*", "/") else f"no expression undoes `{text}`"
-        )
+        rounds = function.op in ("+", "-", "*", "/")
+        raise Lost(f"`{text}` rounds" if rounds else f"no expression undoes `{text}`")
     if kind(held.dtype) != kind(child):
         held = as_dtype(held, child)
     if text != INNER:
