@@ -32,8 +32,8 @@ from ckpt_surgery.inference.keys.grids import SEPARATORS
 
 _MANY = 2
 """Rules that drop or fill leaves, above which one rule by the endings of keys is better."""
-_MOST_ENDINGS = 12
-"""Maximum number of endings of keys in one rule."""
+_LONGEST_ENDINGS = 200
+"""Maximum length of the regular expression of all endings of keys in one rule."""
 
 
 def draft_rules(parts: Iterable[RulePart], universe: Universe, tables: Tables) -> list[RuleDraft]:
@@ -78,7 +78,7 @@ def few_rules(formations: Sequence[Formation], universe: Universe, tables: Table
 
 
 def plain_rules(kind: Kind, keys: Sequence[str], universe: Universe, tables: Tables) -> list[RuleDraft]:
-    """Rules that drop or fill these keys; in place of many, one by the endings of keys, if there are few."""
+    """Rules that drop or fill these keys; in place of many, one by the endings of keys if these are short."""
     kept = [Formation(key, (key,), X, Evidence.VALUES) for key in keys]
     rules = [rule.instead(kind) for rule in few_rules(kept, universe, tables)]
     if len(rules) <= _MANY:
@@ -86,10 +86,10 @@ def plain_rules(kind: Kind, keys: Sequence[str], universe: Universe, tables: Tab
     around = split_around(keys)
     prefix = "" if around is None else around[0][: around[0].rfind("/") + 1]
     for count in (1, 2):
-        endings = sorted({"/".join(key.split("/")[-count:]) for key in keys})
-        group = NamedGroup("word", alternation(endings))
+        endings = {"/".join(key.split("/")[-count:]) for key in keys}
+        group = NamedGroup("word", alternation(sorted(endings)))
         pattern = KeyPattern((prefix, "/", ""), (BELOW, group))
-        if len(endings) <= _MOST_ENDINGS and universe.matched(pattern).keys() == set(keys):
+        if len(group.inner) <= _LONGEST_ENDINGS and universe.matched(pattern).keys() == set(keys):
             return [RuleDraft(pattern, (), tuple(keys), 0).instead(kind)]
     return rules
 
