@@ -57,11 +57,6 @@ class Inversion:
     irreversible: tuple[IrreversibleLeaf, ...]
     """Leaves of the first source that do not come back, in its order."""
 
-    @property
-    def scaled(self) -> frozenset[str]:
-        """Keys of the leaves that come back only if no number leaves the range of its dtype."""
-        return frozenset(one.target for one in self.findings.formations if one.why == IN_RANGE)
-
 
 _Helds = dict[Hashable, list[Held]]
 """Held regions of each array, by its identity."""
