@@ -13,7 +13,7 @@ from ckpt_surgery.core.progress import CHECKING, READING, ByteCounter, ProgressL
 from ckpt_surgery.core.protocols import RetypedSource
 from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
 from ckpt_surgery.core.text import abridged, did_you_mean, number_of, shown
-from ckpt_surgery.inference.documents import Given, InferredLeaf, OpenLeaves, candidate_entry, header
+from ckpt_surgery.inference.documents import Given, InferredCandidate, InferredLeaf, OpenLeaves, header
 from ckpt_surgery.inference.drafts.drafting import Draft, InferredRule, draft_recipe
 from ckpt_surgery.inference.expressions.formations import (
     COMPARED,
@@ -150,7 +150,13 @@ class Inferred(Represented):
                 for one in findings.formations
             ),
             undecided=tuple(
-                OpenLeaves.from_attributes(one, candidates=tuple(map(candidate_entry, one.candidates)))
+                OpenLeaves.from_attributes(
+                    one,
+                    candidates=tuple(
+                        InferredCandidate.from_attributes(each, score=round(each.score, 3))
+                        for each in one.candidates
+                    ),
+                )
                 for one in findings.undecided
             ),
             conflicts=findings.conflicts,

@@ -18,7 +18,7 @@ from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.summary import LINES, Represented, Summary, text_rows
 from ckpt_surgery.core.text import number_of
 from ckpt_surgery.inference.drafts.drafting import draft_recipe
-from ckpt_surgery.inference.undoing.inverting import Inversion, IrreversibleLeaf, invert_plan
+from ckpt_surgery.inference.undoing.inverting import IN_RANGE, Inversion, IrreversibleLeaf, invert_plan
 from ckpt_surgery.inference.values.comparing import changed, structure_problems, try_on_random_values
 from ckpt_surgery.inputs import output_files
 from ckpt_surgery.inputs.opening import with_recipe
@@ -147,7 +147,7 @@ def _with_unproved(
     def read(name: str, leaf: Leaf, region: Region) -> np.ndarray:
         return sources[name].read(leaf, region)
 
-    scaled = {key: leaves[key] for key in sorted(inversion.scaled)}
+    scaled = {one.target: leaves[one.target] for one in inversion.findings.formations if one.why == IN_RANGE}
     why = OUT_OF_RANGE if check else NOT_PROVED
     wrong = changed(scaled, source, prepared.plan, back, read) if check else scaled
     reasons = {leaf.key: leaf.why for leaf in inversion.irreversible} | dict.fromkeys(wrong, why)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.inference.expressions.formations import Candidate, EvidenceName, Findings, Shared
+from ckpt_surgery.inference.expressions.formations import EvidenceName, Findings, Shared
 from ckpt_surgery.language.yaml.writing import SCHEMA
 
 _VALUES = {
@@ -14,8 +14,6 @@ _VALUES = {
     Shared.UNRELATED: "none of those of TARGET are in SRC; names decide.",
     Shared.NONE: "not compared; names, shapes and dtypes decide.",
 }
-
-How = Literal["same", "stack", "unstack", ""]
 
 
 @frozen()
@@ -54,7 +52,7 @@ class InferredCandidate(Document):
     """The expression; empty where none is known."""
     score: float
     """Share of both names that is understood the same way, from 0 to 1."""
-    how: How
+    how: Literal["same", "stack", "unstack", ""]
     """Kind of match; empty where sizes do not fit."""
     rules: tuple[str, ...]
     """Rules for `infer -e` that decide for this candidate; empty where no such rules do."""
@@ -86,8 +84,3 @@ def header(source: str, target: str, findings: Findings) -> list[str]:
     if needs:
         lines.append("The leaves below `fallback: true` keep the values of TARGET.")
     return lines
-
-
-def candidate_entry(candidate: Candidate) -> InferredCandidate:
-    """A candidate as the document has it."""
-    return InferredCandidate.from_attributes(candidate, score=round(candidate.score, 3))

@@ -9,10 +9,8 @@ from dataclasses import replace
 
 from ckpt_surgery.inference.drafts.joining import draft_rules
 from ckpt_surgery.inference.drafts.key_patterns import Universe, place_of
-from ckpt_surgery.inference.drafts.parts import Inserted, Kind, RuleDraft, RulePart, Tables
+from ckpt_surgery.inference.drafts.parts import Inserted, Kind, RuleDraft, RulePart, Tables, part_of, template
 from ckpt_surgery.inference.drafts.single_rules import is_natural
-from ckpt_surgery.inference.drafts.subtree_rules import part_of
-from ckpt_surgery.inference.drafts.writing import rule_of, template, words_of
 from ckpt_surgery.inference.expressions.formations import Candidate, Formation, Undecided
 from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES
 from ckpt_surgery.inference.names.leftovers import MAYBE
@@ -49,7 +47,7 @@ def with_rules(undecided: Sequence[Undecided], source: Side, target: Side, compa
         fits = any(each.how for each in one.candidates) and len(one.candidates) < MOST_CANDIDATES
         if known and fits and (one.why == MAYBE or not some_hold):
             keys = dict.fromkeys(key for each in one.candidates for key in each.sources)
-            own = _rules([RulePart(Kind.DROPPED, (place_of(key),), None) for key in keys], outlines)
+            own = _rules([RulePart((place,), place) for place in map(place_of, keys)], outlines, "drop")
         return replace(one, candidates=tuple(candidates), own_value=own)
 
     return list(map(decided, _by_family(undecided)))
@@ -81,17 +79,21 @@ def _joined(ways: Sequence[Candidate]) -> Candidate:
     return replace(ways[0], sources=sources, score=min(way.score for way in ways), makers=makers)
 
 
-def _rules(parts: Sequence[RulePart], outlines: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def _rules(
+    parts: Sequence[RulePart], outlines: Mapping[str, Sequence[str]], kind: Kind = "made"
+) -> tuple[str, ...]:
     """The rules that do what these parts say; none where the command line has none for one of them.
 
-    `outlines`: the keys of the source by their texts without numbers.
+    `outlines`: the keys of the source by their texts without numbers. `kind`: another fate of the leaves.
     """
     alike = dict.fromkeys(outline(place.text) for part in parts for place in part.sources)
     tables = Tables()
     drafts = draft_rules(parts, Universe(key for text in alike for key in outlines[text]), tables)
     if all(map(is_natural, parts)):
         drafts = [replace(one, by=None) for one in drafts]
-    texts = [_one_liner(one) if words_of(one).isdisjoint(tables.tables) else None for one in drafts]
+    if kind != "made":
+        drafts = [one.instead(kind) for one in drafts]
+    texts = [_one_liner(one) if one.words.isdisjoint(tables.tables) else None for one in drafts]
     rules = tuple(text for text in texts if text is not None)
     return rules if len(rules) == len(drafts) <= MOST_RULES else ()
 
@@ -100,11 +102,11 @@ def _one_liner(rule: RuleDraft) -> str | None:
     r"""The rule for the command line, with `\1` where only its key reads a group; None where none is."""
     if rule.pattern is None or len(rule.outputs) > 1:
         return None
-    written, names = rule_of(rule), [group.name for group in rule.pattern.groups]
+    written, names = rule.written(), [group.name for group in rule.pattern.groups]
     pieces = [piece for output in rule.outputs for piece in output.to]
     used = {piece.expression for piece in pieces if isinstance(piece, Inserted)}
     others = replace(rule, outputs=tuple(replace(output, to=()) for output in rule.outputs))
-    if used and used <= set(names) and words_of(others).isdisjoint(names):
+    if used and used <= set(names) and others.words.isdisjoint(names):
         numbered = [name for name in names if name in used]
         to = ""
         for piece in reversed(pieces):

@@ -1,7 +1,7 @@
 """Numbers that follow from others, as expressions: `int(n) + 1`, `int(n) // 2`, `int(n) * 8 + int(m)`."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -80,21 +80,17 @@ def condition(wanted: Column, others: Column, name: str) -> str | None:
     `name`: the number as an expression, such as `int(n)`.
     """
     low, high = min(wanted), max(wanted)
-    single = f"{name} == {low}" if low == high else None
-    if all(other > high for other in others):
-        return single or f"{name} < {high + 1}"
-    if all(other < low for other in others):
-        return single or f"{name} >= {low}"
-    for k in range(2, 9):
-        left = {number % k for number in wanted}
-        if len(left) == 1 and not left & {number % k for number in others}:
-            return f"{name} % {k} == {left.pop()}"
-    if all(other < low or other > high for other in others):
-        return single or f"{low} <= {name} < {high + 1}"
     few, excluded = sorted(set(wanted)), sorted(set(others))
-    if not set(few).isdisjoint(excluded):
-        return None
-    for word, numbers in (("in", few), ("not in", excluded)):
-        if len(numbers) <= _LONGEST_LIST:
-            return f"{name} {word} {numbers}"
-    return None
+    trials: list[tuple[str, Callable[[int], bool]]] = [
+        (f"{name} == {low}", lambda number: number == low),
+        (f"{name} < {high + 1}", lambda number: number <= high),
+        (f"{name} >= {low}", lambda number: number >= low),
+        *((f"{name} % {k} == {low % k}", lambda number, k=k: number % k == low % k) for k in range(2, 9)),
+        (f"{low} <= {name} < {high + 1}", lambda number: low <= number <= high),
+    ]
+    if len(few) <= _LONGEST_LIST:
+        trials.append((f"{name} in {few}", few.__contains__))
+    if len(excluded) <= _LONGEST_LIST:
+        trials.append((f"{name} not in {excluded}", lambda number: number not in excluded))
+    held = (text for text, holds in trials if all(map(holds, few)) and not any(map(holds, excluded)))
+    return next(held, None)

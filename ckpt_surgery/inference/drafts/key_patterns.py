@@ -159,13 +159,17 @@ def in_common(places: Iterable[KeyPlace]) -> Callable[[KeyPlace], KeyPlace] | No
             return None
         (at,) = differing
         split = split_around(pattern.texts[at] for pattern in patterns)
-        if split is None or len(inner := alternation(dict.fromkeys(split[1]))) > LONGEST:
+        if split is None:
+            return None
+        before, differing_words, after = split
+        inner = alternation(dict.fromkeys(differing_words))
+        if len(inner) > LONGEST:
             return None
         taken = {group.name for group in groups}
         group = NamedGroup(next(name for name in _WORD_NAMES if name not in taken), inner)
-        texts = (*texts[:at], split[0], split[2], *texts[at + 1 :])
+        texts = (*texts[:at], before, after, *texts[at + 1 :])
         groups = (*groups[:at], group, *groups[at:])
-        words = {pattern: (word,) for pattern, word in zip(patterns, split[1], strict=True)}
+        words = {pattern: (word,) for pattern, word in zip(patterns, differing_words, strict=True)}
 
     def values(place: KeyPlace) -> tuple[str, ...]:
         return (*place.values[:at], *words[place.pattern], *place.values[at:])

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.keys import natural_order
@@ -20,7 +20,6 @@ from ckpt_surgery.inference.drafts.parts import (
     DraftedOutput,
     Group,
     Inserted,
-    Kind,
     RuleDraft,
     RulePart,
     Tables,
@@ -36,12 +35,8 @@ def rule_for(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | 
     if alike is None or claim is None:
         return None
     parts = [part for group in alike for part in group]
-    kind, pattern = parts[0].kind, parts[0].sources[0].pattern
-    reasons = tuple(reason for part in parts for reason in part.reasons)
+    pattern = parts[0].sources[0].pattern
     keys, when = claim
-    draft = RuleDraft(kind, pattern, (), keys, len(keys), when=when, reasons=reasons, bundle=alike)
-    if kind is not Kind.MADE:
-        return replace(draft, makes=0) if kind is Kind.DROPPED else draft
     columns, ordered = _enumerated(alike), _order(alike, tables)
     if columns is None or ordered is None:
         return None
@@ -51,30 +46,26 @@ def rule_for(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | 
         return None
     count = max(map(max, columns)) + 1
     alone = len(alike) == count == 1 and not gathers(parts[0])
-    if alone and all(part.target and part.target.text == part.sources[0].text for part in parts):
+    if alone and all(part.target.text == part.sources[0].text for part in parts):
         known = (replace(known[0], to=()),)
     makes = len(keys) if BELOW in pattern.groups else len(parts)
-    return replace(draft, outputs=known, makes=makes, by=ordered or None, count=count)
+    reasons = tuple(reason for part in parts for reason in part.reasons)
+    return RuleDraft(pattern, known, keys, makes, ordered or None, when, count, reasons, alike)
 
 
 def _alike(bundle: Bundle) -> Bundle | None:
     """The bundle with one pattern for all sources, and one for what each group makes."""
     source = in_common(place for group in bundle for part in group for place in part.sources)
-    targets = [in_common(part.target for part in group if part.target is not None) for group in bundle]
-    if source is None or None in targets:
+    targets = [in_common(part.target for part in group) for group in bundle]
+    known = [target for target in targets if target is not None]
+    if source is None or len(known) < len(targets):
         return None
     return [
         [
-            RulePart(
-                part.kind,
-                tuple(map(source, part.sources)),
-                part.target and target and target(part.target),
-                part.value,
-                part.reasons,
-            )
+            replace(part, sources=tuple(map(source, part.sources)), target=target(part.target))
             for part in group
         ]
-        for group, target in zip(bundle, targets, strict=True)
+        for group, target in zip(bundle, known, strict=True)
     ]
 
 
@@ -84,31 +75,24 @@ def _alike(bundle: Bundle) -> Bundle | None:
 def _claimed(bundle: Bundle, universe: Universe) -> tuple[tuple[str, ...], str | None] | None:
     """The keys that the rule claims, and the condition on one number that excludes others that its pattern
     matches; None if no condition excludes them."""
-    places = {place.values: place for group in bundle for part in group for place in part.sources}
-    wanted = {tuple(match.values()): match for match in (place.matched for place in places.values())}
-    pattern = next(iter(places.values())).pattern
-    keys: list[str] = []
+    places = [place for group in bundle for part in group for place in part.sources]
+    pattern = places[0].pattern
+    wanted = {tuple(place.matched.values()) for place in places}
+    claimed: dict[str, Matched] = {}
     others: list[Matched] = []
-    reached = set()
     for key, match in universe.matched(pattern).items():
-        at = tuple(match[group.name] for group in pattern.groups if group != BELOW)
-        if at in wanted:
-            keys.append(key)
-            reached.add(at)
+        if tuple(match[group.name] for group in pattern.groups if group != BELOW) in wanted:
+            claimed[key] = match
         else:
             others.append(match)
-    if len(reached) < len(wanted):
-        return None
     if not others:
-        return tuple(keys), None
+        return tuple(claimed), None
     for group in pattern.groups:
         if group.inner == NUMBER:
-            numbers, beyond = (
-                [int(match[group.name]) for match in each] for each in (wanted.values(), others)
-            )
-            when = condition(numbers, beyond, f"int({group.name})")
+            mine, beyond = ([int(match[group.name]) for match in some] for some in (claimed.values(), others))
+            when = condition(mine, beyond, f"int({group.name})")
             if when is not None:
-                return tuple(keys), when
+                return tuple(claimed), when
     return None
 
 
@@ -145,8 +129,7 @@ def _enumerated(bundle: Bundle) -> Sequence[Column] | None:
 
 def _numbers(part: RulePart) -> tuple[int, ...]:
     """All numbers in the key that a part makes, and in its value."""
-    texts = () if part.target is None else part.target.values
-    return (*(int(text) for text in texts if text.isdigit()), *part.value.numbers)
+    return (*(int(text) for text in part.target.values if text.isdecimal()), *part.value.numbers)
 
 
 # --- order ------------------------------------------------------------------------------------------------
@@ -159,24 +142,20 @@ class Rows:
     rows: Sequence[Row]
     numbers: Columns
     """Columns of numbers by their expressions: `int(n)`, `i`."""
-    texts: dict[str, Sequence[str]]
+    texts: Mapping[str, Sequence[str]]
     """Columns of words and of numbers as keys have them, by the names of their places; words come first."""
 
 
 def _rows(group: Group, column: Column = ()) -> Rows:
     """The columns of a group. `column`: that of the variable `i`, if it has several values."""
     rows = _rows_of(group)
-    texts = zip(*(place.values for _, place in rows), strict=True)
-    named = zip(rows[0][1].pattern.groups, texts, strict=True)
-    columns = {place: column for place, column in named if place != BELOW}
-    ordered = sorted(columns, key=lambda place: place.inner == NUMBER)
-    numbers = {
-        f"int({place.name})": [int(text) for text in columns[place]]
-        for place in ordered
-        if place.inner == NUMBER
-    }
-    variable = {"i": column} if any(column) else {}
-    return Rows(rows, {**variable, **numbers}, {place.name: columns[place] for place in ordered})
+    every = zip(*(place.values for _, place in rows), strict=True)
+    named = zip(rows[0][1].pattern.groups, every, strict=True)
+    columns = {place: texts for place, texts in named if place != BELOW}
+    texts = {place.name: columns[place] for place in sorted(columns, key=lambda place: place.inner == NUMBER)}
+    names = [place.name for place in columns if place.inner == NUMBER]
+    numbers = {f"int({name})": [int(text) for text in texts[name]] for name in names}
+    return Rows(rows, {**({"i": column} if any(column) else {}), **numbers}, texts)
 
 
 def _order(bundle: Bundle, tables: Tables) -> str | None:
@@ -215,7 +194,7 @@ def is_natural(part: RulePart) -> bool:
 
 def _output(rows: Rows, tables: Tables) -> DraftedOutput | None:
     """The template of the keys of a group, and its value, with expressions; None if none fit."""
-    targets = [part.target for part, _ in rows.rows if part.target is not None]
+    targets = [part.target for part, _ in rows.rows]
     pattern = targets[0].pattern
     pieces: list[TemplatePiece] = [pattern.texts[0]]
     columns = zip(*(target.values for target in targets), strict=True)
@@ -237,7 +216,7 @@ def _text(texts: Sequence[str], rows: Rows, tables: Tables, before: str) -> Temp
     for name, column in rows.texts.items():
         if column == texts:
             return Inserted(name)
-    numeric = all(text.isdigit() for text in texts)
+    numeric = all(text.isdecimal() for text in texts)
     expression = expression_of([int(text) for text in texts], rows.numbers) if numeric else None
     if expression is not None:
         width = max((len(text) for text in texts if text.startswith("0") and text != "0"), default=0)

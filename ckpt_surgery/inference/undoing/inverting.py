@@ -6,7 +6,7 @@ that give them; `undoing` takes them through one function.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpt_surgery.core.arrays import Region, Shape
@@ -14,7 +14,7 @@ from ckpt_surgery.core.documents import Document
 from ckpt_surgery.core.dtypes import DType
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.functions.arrays import Node, Read, inputs_first, reads
+from ckpt_surgery.functions.arrays import Apply, Node, Read, inputs_first, reads
 from ckpt_surgery.inference.expressions.expression_text import formation
 from ckpt_surgery.inference.expressions.formations import Evidence, Findings, Formation, X
 from ckpt_surgery.inference.expressions.layouts import reshaping
@@ -27,6 +27,7 @@ from ckpt_surgery.inference.expressions.source_expressions import (
     scales,
 )
 from ckpt_surgery.inference.undoing.undoing import NOT_ALL, Held, Lost, as_dtype, before, undo_function
+from ckpt_surgery.language.hooks import HookCall
 from ckpt_surgery.planner.entries import HAS_ARRAY
 from ckpt_surgery.planner.plan import Dropped, Plan
 
@@ -56,33 +57,43 @@ class Inversion:
     irreversible: tuple[IrreversibleLeaf, ...]
     """Leaves of the first source that do not come back, in its order."""
 
-    @property
-    def scaled(self) -> frozenset[str]:
-        """Keys of the leaves that come back only if no number leaves the range of its dtype."""
-        return frozenset(one.target for one in self.findings.formations if one.why == IN_RANGE)
-
 
 _Helds = dict[Hashable, list[Held]]
-"""Held regions of each array, by the identity of its node."""
+"""Held regions of each array, by its identity."""
+_Identity = Callable[[Node], Hashable]
 
 
-def _identity(node: Node) -> Hashable:
-    return (node.source, node.leaf.key.text) if isinstance(node, Read) else id(node)
+def _identity_in(functions: Iterable[Apply]) -> _Identity:
+    """Function that gives the identity of an array: the same for equal functions of the same inputs; of a
+    leaf, its source and key. `functions`: each after its inputs."""
+    first: dict[Hashable, int] = {}
+    known: dict[int, int] = {}
+
+    def identity(node: Node) -> Hashable:
+        return (node.source, node.leaf.key.text) if isinstance(node, Read) else known[id(node)]
+
+    for node in functions:
+        # A function of the program may have no hash.
+        function = id(node) if isinstance(node.function, HookCall) else node.function
+        known[id(node)] = first.setdefault((function, node.spec, *map(identity, node.inputs)), id(node))
+    return identity
 
 
 def invert_plan(plan: Plan, source: str, leaves: Mapping[str, Leaf]) -> Inversion:
     """Invert a plan for its first source, which has this name and these leaves."""
+    functions = list(inputs_first([step.value for step in plan.steps]))
+    identity = _identity_in(functions)
     helds: _Helds = defaultdict(list)
     moved: dict[Hashable, str] = {}
     for number, step in enumerate(plan.steps):
         key, value = step.leaf.key.text, step.value
         if isinstance(value, Read):
-            moved.setdefault(_identity(value), key)
+            moved.setdefault(identity(value), key)
         if not isinstance(value, Read) or value.leaf.kind in HAS_ARRAY:
             shape = value.spec.shape
             held = Held(Region.whole(shape), of_leaves([key], (), shape), value.spec.dtype, number)
-            helds[_identity(value)].append(held)
-    lost = _undo_all([step.value for step in plan.steps], helds)
+            helds[identity(value)].append(held)
+    lost = _undo_all(functions, identity, helds)
     lost |= {(one.source, one.leaf.key.text): _why_dropped(one) for one in plan.dropped}
     formations, irreversible = [], []
     for key, leaf in leaves.items():
@@ -114,26 +125,26 @@ def _why_dropped(dropped: Dropped) -> str:
     return f"{dropped.why} ({dropped.rule.path})"
 
 
-def _undo_all(values: Sequence[Node], helds: _Helds) -> dict[Hashable, str]:
-    """Propagate held regions down to the leaves: each function after all that use it.
+def _undo_all(functions: Sequence[Apply], identity: _Identity, helds: _Helds) -> dict[Hashable, str]:
+    """Propagate held regions down to the leaves: each function after all that use it, or an equal one.
 
     Returns the reasons why leaves do not come back, by source and key.
     """
     lost: dict[Hashable, str] = {}
     explained: set[int] = set()
     steps: dict[Hashable, int] = defaultdict(int)  # functions undone above each node
-    for node in reversed(list(inputs_first(values))):
+    for node in reversed(functions):
         for held in merged(node.spec.shape, node.spec.dtype, helds.pop(id(node), ())):
             try:
                 if steps[id(node)] >= MOST_STEPS:
                     raise Lost(f"undoing it takes more than {MOST_STEPS} functions")
                 for number, part in undo_function(node, held):
-                    below = _identity(node.inputs[number])
+                    below = identity(node.inputs[number])
                     helds[below].append(part)
                     steps[below] = max(steps[below], steps[id(node)] + 1)
             except Lost as error:
                 for read in reads(node, explained):
-                    lost.setdefault(_identity(read), str(error))
+                    lost.setdefault(identity(read), str(error))
     return lost
 
 

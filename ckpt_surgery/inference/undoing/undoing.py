@@ -258,15 +258,13 @@ def _binary(function: Binary, node: Apply, held: Held) -> Undone:
     text = (_undo_integers if is_integer(child) else _undo_floats)(function.op, number, first, child)
     if text is None:
         text = f"{number} {function.op}" if first else f"{function.op} {number}"
-        raise Lost(f"`{text}` rounds" if function.op in _ROUNDING else f"no expression undoes `{text}`")
+        rounds = function.op in ("+", "-", "*", "/")
+        raise Lost(f"`{text}` rounds" if rounds else f"no expression undoes `{text}`")
     if kind(held.dtype) != kind(child):
         held = as_dtype(held, child)
     if text != INNER:
         held = held.of(held.region, mapped(text, held.expression))
     yield 0, held
-
-
-_ROUNDING = ("+", "-", "*", "/")
 
 
 def _undo_floats(op: str, number: Number, number_first: bool, dtype: DType) -> str | None:

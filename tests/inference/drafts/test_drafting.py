@@ -276,9 +276,13 @@ def rules_of(draft: Draft) -> str:
             "  - {match: 's/(?P<word>a|b)/w/v', to: 'n/${word}/w', value: x.T}\n"
             "  - {match: 's/(?P<word>c|d)/s/v', to: 'n/${word}/s', value: x.T}\n"
             "  - {match: 's/(?P<word>e|f)/z/v', to: 'n/${word}/z', value: x.T}\n"
-            "  - {match: 's/(?:a|b)/w/m', drop: true}\n"
-            "  - {match: 's/(?:c|d)/s/m', drop: true}\n"
-            "  - {match: 's/(?:e|f)/z/m', drop: true}",
+            "  - {match: s/.*/m, drop: true}",
+        ),
+        (  # digits that are no numbers
+            [(f"n/{new}/w", f"o/{old}/x", "x.T") for new, old in (("²", "a"), ("³", "b"))],
+            [],
+            "tables: {names: {a: '²', b: '³'}}\n"
+            "  - {match: 'o/(?P<word>a|b)/x', to: 'n/${names[word]}/w', value: x.T}",
         ),
     ],
 )
@@ -319,6 +323,21 @@ def test_long_lists_of_words_are_several_rules() -> None:
     words = ["a_long_name_of_a_leaf_" + "".join(two) for two in itertools.product("abcdefghij", repeat=2)]
     draft = draft_recipe(found([(f"n/{word.upper()}", f"o/{word}/w", "x.T") for word in words]))
     assert [rule.claims for rule in draft.rules] == [55, 45]
+
+
+def test_words_as_long_as_a_pattern_may_be_stay_apart() -> None:
+    draft = draft_recipe(found([(f"n/{c}/w", f"o/{c * 1600}/v", "x.T") for c in "ab"]))
+    assert [rule.claims for rule in draft.rules] == [1, 1]
+
+
+def test_experts_in_another_order_in_each_layer() -> None:
+    orders = np.random.default_rng(0).permuted(np.tile(np.arange(64), (4, 1)), axis=1)
+    moves: list[Made] = [
+        (f"n/{layer}/e/{new}/w", f"o/{layer}/x/{old}/w", "x.T")
+        for layer, order in enumerate(orders)
+        for new, old in enumerate(order)
+    ]
+    assert [rule.claims for rule in draft_recipe(found(moves)).rules] == [64] * 4
 
 
 # --- comments ---------------------------------------------------------------------------------------------

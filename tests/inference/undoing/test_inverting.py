@@ -47,6 +47,16 @@ BACK = [
     (W, "match: w, value: \"cast(x, 'float64')\"", {"w": "cast(x, 'float32')"}),
     ({"w": "bfloat16[4,6]"}, "match: w, value: \"cast(x, 'float32').T\"", {"w": "cast(x.T, 'bfloat16')"}),
     ({"w": "int8[4]"}, "match: w, value: \"cast(x, 'float16')\"", {"w": "cast(x, 'int8')"}),
+    (
+        W,
+        "match: w, to: {a: 'reshape(x, (24,))[:10]', b: 'reshape(x, (24,))[10:]'}",
+        {"w": "reshape(concat(xs), (4, 6))"},
+    ),
+    (
+        W,
+        "match: w, to: {a: \"bitcast(x, 'int16')[..., :1]\", b: \"bitcast(x, 'int16')[..., 1:]\"}",
+        {"w": "bitcast(concat(xs, axis=1), 'float32')"},
+    ),
     (W, "match: w, value: \"bitcast(x, 'int32')\"", {"w": "bitcast(x, 'float32')"}),
     (W, "match: w, value: \"bitcast(x, 'int16')\"", {"w": "bitcast(x, 'float32')"}),
     (W, "match: w, value: 'x * 4'", {"w": "x / 4.0"}),
