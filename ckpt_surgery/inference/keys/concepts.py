@@ -36,7 +36,9 @@ Ranks = Callable[[str, int], Rank]
 """The rank of a number behind a text."""
 
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_]+")
+NUMBER = re.compile(r"\d{1,18}")
+"""A number in a key; longer ones are hashes, and count as several."""
+_WORD = re.compile(rf"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|{NUMBER.pattern}|[^\W\d_]+")
 _LEAF_KINDS = frozenset({"weight", "bias", "mean", "var", "step"})
 SUBLAYERS = frozenset({"attention", "cross", "mlp"})
 """Sublayers of a block."""
@@ -91,7 +93,7 @@ def meaning(text: str, rank: Ranks = lambda before, number: Rank(0, 1, number)) 
     """Read a template's text: `layers/{}/mlp/wi_0/kernel` is layer, mlp, gate, weight."""
     tokens = _tokens(text)
     raw = tuple(word for word, _ in tokens)
-    ranks = {at: rank(text[:at], int(word)) for word, at in tokens if word.isdigit()}
+    ranks = {at: rank(text[:at], int(word)) for word, at in tokens if word.isdecimal()}
     words = [
         _from_one(before, word, ranks[at]) if at in ranks else word
         for before, (word, at) in zip(("", *raw), tokens, strict=False)
@@ -179,7 +181,7 @@ def _tokens(text: str) -> list[tuple[str, int]]:
     tokens: list[tuple[str, int]] = []
     for match in _WORD.finditer(text):
         word = match.group().lower()
-        if word.isdigit():
+        if word.isdecimal():
             word = word.lstrip("0") or "0"
         tokens += [(part, match.start()) for part in _table("spellings").get((word,), (word,))]
     return tokens
@@ -253,7 +255,7 @@ def _numbered() -> Mapping[str, frozenset[str]]:
     numbers: dict[str, frozenset[str]] = {}
     for name in ("anywhere", "in attention", "in mlp"):
         for phrase in _table(name):
-            if len(phrase) > 1 and phrase[-1].isdigit():
+            if len(phrase) > 1 and phrase[-1].isdecimal():
                 numbers[phrase[-2]] = numbers.get(phrase[-2], frozenset()) | {phrase[-1]}
     return numbers
 

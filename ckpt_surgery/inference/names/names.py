@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from typing import NamedTuple
 
 from ckpt_surgery.inference.keys.concepts import (
+    NUMBER,
     SUBLAYERS,
     Meaning,
     Rank,
@@ -22,7 +23,7 @@ from ckpt_surgery.inference.values.reading import Side
 Spelling = Callable[[str], str]
 """Writes a number behind the first of siblings."""
 _NUMBERED = re.compile(r"\d+(?=[/.])")
-_LATER = re.compile(r"_(\d+)(?=[/.]|$)")
+_LATER = re.compile(rf"_({NUMBER.pattern})(?=[/.]|$)")
 _ENDS = re.compile(r"(?=[/.]|$)")
 
 
@@ -172,7 +173,7 @@ def _first_parent(key: str, rank: Ranks) -> str:
     def first(number: re.Match[str]) -> str:
         return str(rank(parent[: number.start()], int(number[0])).first)
 
-    return re.sub(r"\d+", first, parent)
+    return NUMBER.sub(first, parent)
 
 
 def _ranks(grids: Iterable[Grid], spell: Spelling) -> Ranks:
@@ -193,7 +194,7 @@ def _ranks(grids: Iterable[Grid], spell: Spelling) -> Ranks:
 def _numbers(grid: Grid, spelled: str) -> Iterator[tuple[str, Iterable[int], str]]:
     """The numbers of a grid's text and its indices, each between the texts around it."""
     for text in {grid.text, spelled}:
-        for match in re.finditer(r"\d+", text):
+        for match in NUMBER.finditer(text):
             yield text[: match.start()], [int(match[0])], text[match.end() :]
     texts = grid.template.texts
     for slot in range(grid.template.slots):
@@ -233,4 +234,4 @@ def _spelling(grids: Iterable[Grid]) -> Spelling:
 
 def outline(text: str) -> str:
     """The text with `{}` for each number."""
-    return re.sub(r"\d+", "{}", text)
+    return NUMBER.sub("{}", text)
