@@ -235,3 +235,16 @@ def test_some_of_the_layers_keep_their_keys(numbers: tuple[int, ...]) -> None:
         for layers in (range(6), numbers)
     )
     assert paired(named(source, target)) == {one.key.text: (one.key.text,) for one in target}
+
+
+@pytest.mark.parametrize("last", ["mlp.4", "mlp.output", "mlp_head", "attention_pool"])
+def test_the_last_part_of_a_model_can_be_its_logits(last: str) -> None:
+    source = [array_leaf("mlp.0.weight", (8, 5)), array_leaf(f"{last}.weight", (3, 8))]
+    target = [array_leaf("hidden/kernel", (5, 8)), array_leaf("logits/kernel", (8, 3))]
+    assert paired(named(source, target))["logits/kernel"] == (f"{last}.weight",)
+
+
+def test_indices_that_are_one_number_are_no_stack() -> None:
+    source = [array_leaf(f"h.{number}.w", (4,)) for number in ("1", "01", "2")]
+    (unclear,) = named(source, [array_leaf("h.w", (12,))]).undecided
+    assert unclear.why == "names resemble these, but neither sizes nor values fit"
