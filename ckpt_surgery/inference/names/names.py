@@ -17,7 +17,7 @@ from ckpt_surgery.inference.keys.concepts import (
     with_sublayer,
 )
 from ckpt_surgery.inference.keys.grids import Grid, Numbers, apart, parent_of
-from ckpt_surgery.inference.names.alignment import Alignment, Comparison
+from ckpt_surgery.inference.names.alignment import Alignment
 from ckpt_surgery.inference.values.reading import Side
 
 Spelling = Callable[[str], str]
@@ -43,8 +43,8 @@ class KeyNames:
     every: tuple[Sequence[Meaning], Sequence[Meaning]]
     """Meanings of all grids of both checkpoints, these among them."""
     ranks: tuple[Ranks, Ranks]
-    taught: list[tuple[Meaning, Meaning]]
-    """The names of leaves that are decided, which teach words."""
+    alignment: Alignment
+    """What is known of their words."""
 
     @staticmethod
     def of(
@@ -63,13 +63,14 @@ class KeyNames:
         pairs = [(by_key[0][a], by_key[1][b]) for a, b in decided if a in by_key[0] and b in by_key[1]]
         taught = list({(id(a), id(b)): (a, b) for a, b in pairs}.values())
         every = [one.said for one in left], [one.said for one in right]
-        return KeyNames(left[:asked], right[:wanted], every, (rank, other), taught)
+        return KeyNames(left[:asked], right[:wanted], every, (rank, other), Alignment(*every, taught))
 
     def among(self, sources: Sequence[Name], targets: Sequence[Name]) -> "KeyNames":
         """Other names of the same checkpoints, seen among all of these."""
         left, right = self.every
         every = [*(one.said for one in sources), *left], [*(one.said for one in targets), *right]
-        return KeyNames(sources, targets, every, self.ranks, self.taught)
+        alignment = Alignment(*every, self.alignment.taught)
+        return KeyNames(sources, targets, every, self.ranks, alignment)
 
     def alone(self, sources: Container[str], targets: Container[str]) -> "KeyNames":
         """The names of these keys, whose indices are parts of their names."""
@@ -85,26 +86,6 @@ class KeyNames:
             )
         )
         return self.among(left, right)
-
-    def learn(self, pairs: Sequence[tuple[Meaning, Meaning]]) -> None:
-        """Take these pairs of names as certain."""
-        self.taught.extend(pairs)
-        self._alignment.learn(pairs)
-
-    def compare(self, some: Iterable[int], others: Iterable[int]) -> Comparison:
-        """Score these sources (rows) beside these targets (columns), by all that was learnt so far."""
-        left, right = ([self.sources[a].said for a in some], [self.targets[b].said for b in others])
-        return self._alignment.compare(left, right)
-
-    def against(self, a: int, b: int, doubtful: bool = False) -> bool:
-        """True if names or decided pairs say that a source and a target are different things."""
-        return self._alignment.against(self.sources[a].said, self.targets[b].said, doubtful)
-
-    @cached_property
-    def _alignment(self) -> Alignment:
-        alignment = Alignment(*self.every)
-        alignment.learn(self.taught)
-        return alignment
 
     @cached_property
     def alike(self) -> bool:
