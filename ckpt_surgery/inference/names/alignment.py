@@ -93,8 +93,8 @@ class Alignment:
         """
         others = [at in self._partners for at in ((one.parent, None), (None, other.parent))]
         apart = (one.parent, other.parent) not in self._partners and (any if doubtful else all)(others)
-        guessed = PLACED if one.guessed & PLACED and other.guessed & PLACED else frozenset()
-        a, b = (frozenset(each.concepts) - (each.guessed & {"weight", *guessed}) for each in (one, other))
+        unclear = PLACED if one.guessed and other.guessed else frozenset()
+        a, b = (frozenset(each.concepts) - unclear for each in (one, other))
         return apart or _contradict(a, b)
 
 
