@@ -262,3 +262,8 @@ def test_a_norm_belongs_to_the_sublayer_beside_it() -> None:
     source = [array_leaf(key, shape) for key, (_, shape) in keys.items()]
     target = [array_leaf(key, shape) for key, shape in keys.values()]
     assert paired(named(source, target)) == {ours: (theirs,) for theirs, (ours, _) in keys.items()}
+
+
+def test_a_part_of_an_attention_is_no_logits() -> None:
+    source = [array_leaf("decoder.block.0.layer.0.SelfAttention.o.weight", (8, 8))]
+    assert paired(named(source, [array_leaf("decoder/logits_dense/kernel", (8, 8))])) == {}
