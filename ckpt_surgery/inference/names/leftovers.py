@@ -62,12 +62,12 @@ def _how(one: Grid, part: Grid) -> str:
         return ""
     if size == wanted:
         return "same"
+    if size < wanted:
+        return "stack" if wanted % size == 0 and wanted // size <= len(one.members) else ""
     whole, said = meaning(one.text), meaning(part.text)
     fused = FUSED in whole.concepts and part_of_attention(said) is not None
     fused &= ("bias" in whole.concepts) == ("bias" in said.concepts)
-    if size > wanted:
-        return "unstack" if fused or (size % wanted == 0 and size // wanted <= len(part.members)) else ""
-    return "stack" if wanted % size == 0 and wanted // size <= len(one.members) else ""
+    return "unstack" if fused or (size % wanted == 0 and size // wanted <= len(part.members)) else ""
 
 
 def _open(given: Sequence[Grid], part: Grid, how: str, compared: bool) -> list[Undecided]:

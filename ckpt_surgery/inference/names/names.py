@@ -129,22 +129,17 @@ def _meanings(grids: Sequence[Grid], spell: Spelling, rank: Ranks) -> list[Meani
         for prefix in own:
             first = re.split("[/.]", text[len(prefix) + 1 :])[0]
             of_subtrees.setdefault(prefix, set()).update(SUBLAYERS.intersection(meaning(first).concepts))
+    variances = (grid for grid in grids if "var" in meaning(grid.text).concepts)
+    norms = {parent_of(key) for grid in variances for key in grid.keys}
     completed = []
-    norms = _norms(grids)
     for grid, text, own in zip(grids, texts, prefixes, strict=True):
         said = meaning(text, rank)
         if "norm" not in said.concepts and all(parent_of(key) in norms for key in grid.keys):
-            said = replace(said, concepts=(*said.concepts, "norm"))
+            said = replace(said, concepts=(*said.concepts, "norm"))  # a batch norm, whatever it is called
         sublayers = [of_subtrees[prefix] for prefix in own if len(of_subtrees[prefix]) == 1]
         said = with_sublayer(said, next(iter(sublayers[-1]))) if sublayers else said
         completed.append(replace(said, parent=_first_parent(spell(grid.keys[0]), rank)))
     return completed
-
-
-def _norms(grids: Iterable[Grid]) -> set[str]:
-    """The parents of leaves that are a running variance: batch norms, whatever they are called."""
-    variances = (grid for grid in grids if "var" in meaning(grid.text).concepts)
-    return {parent_of(key) for grid in variances for key in grid.keys}
 
 
 def _first_parent(key: str, rank: Ranks) -> str:
