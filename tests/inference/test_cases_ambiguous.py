@@ -173,6 +173,20 @@ def test_copies_that_no_name_tells_apart_are_open() -> None:
         assert {candidate.sources for candidate in one.candidates} == {("a/w",), ("b/w",)}
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_no_copy_is_a_leaf_whose_slices_have_the_same_elements_in_another_order(swapped: bool) -> None:
+    """Sums of slices propose copies; the comparison of all elements refutes them."""
+    square = np.array([[1, 2, 3], [2, 3, 1], [3, 1, 2]], np.float32)
+    old = {"actor/w": square, "critic/w": square[::-1].copy(), "z": normal(7, 5)}
+    names = ("critic", "actor") if swapped else ("actor", "critic")
+    new = {
+        f"{theirs}_net/kernel": old[f"{mine}/w"]
+        for mine, theirs in zip(("actor", "critic"), names, strict=True)
+    }
+    inference = inferred(old, new | {"z": old["z"]})
+    assert undecided(inference) == (set(new) if swapped else set())
+
+
 # --- elements in another order are undecided, whatever the names say --------------------------------------
 
 RANDOM = np.random.default_rng(3)

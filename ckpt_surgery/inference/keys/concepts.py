@@ -36,13 +36,15 @@ Ranks = Callable[[str, int], Rank]
 """The rank of a number behind a text."""
 
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_]+")
-_LEAF_KINDS = frozenset({"weight", "bias", "mean", "var", "step"})
+NUMBER = re.compile(r"\d{1,18}")
+"""A number in a key; longer ones are hashes, and count as several."""
+_WORD = re.compile(rf"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|{NUMBER.pattern}|[^\W\d_]+")
 SUBLAYERS = frozenset({"attention", "cross", "mlp"})
 """Sublayers of a block."""
 _PLACES = {"attention": "before", "cross": "beforecross", "mlp": "between"}
 """Place of the norm that belongs to each sublayer."""
 PLACED = frozenset({"final", "somewhere"})
+"""Places of norms that are guessed where no word says which norm it is."""
 _TWO_NORMS = ("before", "between")
 """Places of the norms of a block that has two of them, numbered."""
 _MOMENTS = ("m", "v")
@@ -53,8 +55,6 @@ _SPECIAL = frozenset(
 )
 """Concepts of norms whose place is not guessed."""
 
-Phrases = Mapping[tuple[str, ...], tuple[str, ...]]
-
 
 @frozen()
 class Meaning:
@@ -63,11 +63,11 @@ class Meaning:
     words: tuple[str, ...]
     """Its words in their order, in lower case, indices left out."""
     concepts: tuple[str, ...]
-    """Concepts of the words, in their order, each once; at least one."""
+    """Concepts of the words, in their order, each once."""
     silent: tuple[str, ...] = ()
     """Words that usually say nothing, such as `model`."""
-    guessed: frozenset[str] = frozenset()
-    """Concepts that no word says: where a norm is, and that a leaf is a weight."""
+    guessed: bool = False
+    """True if no word says which norm it is: the last one outside of layers, any in a layer."""
     ranks: tuple[str, ...] = ()
     """The numbers among the words, as ranks: `#0/3` for the first of three."""
     parent: str = ""
@@ -76,9 +76,8 @@ class Meaning:
     @property
     def tokens(self) -> tuple[str, ...]:
         """Concepts and all other words, each once: what is aligned."""
-        said = [one for one in self.concepts if one not in self.guessed or one in PLACED]
         parent = [f"@#{self.parent}"] if self.parent else []
-        return tuple(dict.fromkeys((*said, *self.silent, *self.ranks, *parent)))
+        return tuple(dict.fromkeys((*self.concepts, *self.silent, *self.ranks, *parent)))
 
 
 def shifted(one: Meaning, other: Meaning) -> bool:
@@ -91,7 +90,7 @@ def meaning(text: str, rank: Ranks = lambda before, number: Rank(0, 1, number)) 
     """Read a template's text: `layers/{}/mlp/wi_0/kernel` is layer, mlp, gate, weight."""
     tokens = _tokens(text)
     raw = tuple(word for word, _ in tokens)
-    ranks = {at: rank(text[:at], int(word)) for word, at in tokens if word.isdigit()}
+    ranks = {at: rank(text[:at], int(word)) for word, at in tokens if word.isdecimal()}
     words = [
         _from_one(before, word, ranks[at]) if at in ranks else word
         for before, (word, at) in zip(("", *raw), tokens, strict=False)
@@ -109,25 +108,16 @@ def meaning(text: str, rank: Ranks = lambda before, number: Rank(0, 1, number)) 
             silent += words[place : place + taken]
         concepts += [concept for concept in new if concept not in concepts]
         place += taken
-    # By default a leaf is a weight, and a norm outside of layers is the last one. A norm of a layer that does
-    # not say where it is could be any of them.
-    guessed = []
-    if "norm" in concepts and _SPECIAL.isdisjoint(concepts):
-        sublayers = SUBLAYERS.intersection(concepts)
-        if len(sublayers) == 1:
-            (sublayer,) = sublayers
-            concepts[concepts.index(sublayer)] = _PLACES[sublayer]
-        else:
-            guessed.append("somewhere" if "layer" in concepts else "final")
-    if _LEAF_KINDS.isdisjoint(concepts):
-        guessed.append("weight")
-    return Meaning(
-        raw,
-        (*concepts, *guessed),
-        tuple(silent),
-        frozenset(guessed) - set(concepts),
-        tuple(f"#{each.place}/{each.among}" for each in ranks.values() if each.among > 1),
-    )
+    sublayers = SUBLAYERS.intersection(concepts)
+    unplaced = "norm" in concepts and _SPECIAL.isdisjoint(concepts)
+    guessed = unplaced and len(sublayers) != 1
+    if guessed:
+        concepts.append("somewhere" if "layer" in concepts else "final")
+    elif unplaced:
+        (sublayer,) = sublayers
+        concepts[concepts.index(sublayer)] = _PLACES[sublayer]
+    numbers = tuple(f"#{each.place}/{each.among}" for each in ranks.values() if each.among > 1)
+    return Meaning(raw, tuple(concepts), tuple(silent), guessed, numbers)
 
 
 def _from_one(before: str, number: str, rank: Rank) -> str:
@@ -179,7 +169,7 @@ def _tokens(text: str) -> list[tuple[str, int]]:
     tokens: list[tuple[str, int]] = []
     for match in _WORD.finditer(text):
         word = match.group().lower()
-        if word.isdigit():
+        if word.isdecimal():
             word = word.lstrip("0") or "0"
         tokens += [(part, match.start()) for part in _table("spellings").get((word,), (word,))]
     return tokens
@@ -187,32 +177,23 @@ def _tokens(text: str) -> list[tuple[str, int]]:
 
 def _longest(words: Sequence[str], place: int, earlier: Sequence[str]) -> tuple[int, tuple[str, ...]]:
     """Number of words of the longest phrase from here, and its concepts; 0 where no phrase is known."""
-    tables = _tables(words, place, earlier)
-    for length in range(min(_longest_phrase(), len(words) - place), 0, -1):
+    last, attention = place == len(words) - 1, "attention" in earlier or "cross" in earlier
+    applies = {  # the most specific first
+        "in optimizer": "optimizer" in earlier and (last or earlier[-1] == "optimizer"),
+        "in attention": attention,
+        "at the end": last and bool(earlier) and not attention,
+        "in mlp": "mlp" in earlier,
+        "in layer": "layer" in earlier,
+        "root": not earlier,
+        "anywhere": True,
+    }
+    tables = [_table(name) for name, here in applies.items() if here]
+    for length in range(len(words) - place, 0, -1):
         phrase = tuple(words[place : place + length])
         for table in tables:
             if phrase in table:
                 return length, table[phrase]
     return 0, ()
-
-
-def _tables(words: Sequence[str], place: int, earlier: Sequence[str]) -> list[Phrases]:
-    """Tables that apply to the next word behind these concepts, the most specific first."""
-    tables = []
-    last = place == len(words) - 1
-    if "optimizer" in earlier and (last or earlier[-1] == "optimizer"):
-        tables.append(_table("in optimizer"))
-    if "attention" in earlier or "cross" in earlier:
-        tables.append(_table("in attention"))
-    elif earlier and last:
-        tables.append(_table("at the end"))
-    if "mlp" in earlier:
-        tables.append(_table("in mlp"))
-    if "layer" in earlier:
-        tables.append(_table("in layer"))
-    if not earlier:
-        tables.append(_table("root"))
-    return [*tables, _table("anywhere")]
 
 
 def _unknown(word: str, earlier: Sequence[str], rank: Rank | None) -> tuple[str, ...]:
@@ -237,7 +218,7 @@ def synonyms() -> Mapping[str, Sequence[str]]:
 
 
 @functools.cache
-def _table(name: str) -> Phrases:
+def _table(name: str) -> Mapping[tuple[str, ...], tuple[str, ...]]:
     """The phrases of a table, with their concepts."""
     table: dict[tuple[str, ...], tuple[str, ...]] = {}
     for line in synonyms()[name]:
@@ -253,7 +234,7 @@ def _numbered() -> Mapping[str, frozenset[str]]:
     numbers: dict[str, frozenset[str]] = {}
     for name in ("anywhere", "in attention", "in mlp"):
         for phrase in _table(name):
-            if len(phrase) > 1 and phrase[-1].isdigit():
+            if len(phrase) > 1 and phrase[-1].isdecimal():
                 numbers[phrase[-2]] = numbers.get(phrase[-2], frozenset()) | {phrase[-1]}
     return numbers
 
@@ -263,8 +244,3 @@ def all_concepts() -> frozenset[str]:
     """Every concept that a phrase of a table means."""
     tables = ("anywhere", "in attention", "in mlp", "in layer")
     return frozenset(concept for name in tables for means in _table(name).values() for concept in means)
-
-
-@functools.cache
-def _longest_phrase() -> int:
-    return max(map(len, _table("anywhere")))

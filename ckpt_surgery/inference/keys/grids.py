@@ -96,22 +96,36 @@ class Grid:
 
 
 def grids(keys: Iterable[str]) -> tuple[Grid, ...]:
-    """Group keys into grids, in the order of their first members; each key is in exactly one."""
-    split = {key: _Split(key) for key in keys}
-    waiting = list(split.values())
-    while waiting := [one for one in waiting if one.rest]:
-        groups: dict[object, list[_Split]] = {}
-        for one in waiting:
-            groups.setdefault((tuple(one.texts), one.own), []).append(one)
-        for group in groups.values():
-            values = {int(one.rest[0]) for one in group}
-            index = len(values) > 1 if group[0].own else _counts(values, group[0].texts[-1])
-            for one in group:
-                one.decide(index)
-    members_of: dict[KeyTemplate, dict[Numbers, str]] = {}
-    for key, one in split.items():
-        members_of.setdefault(KeyTemplate(tuple(one.texts)), {})[tuple(one.numbers)] = key
-    return tuple(Grid(template, _ordered(members)) for template, members in members_of.items())
+    """Group keys into grids, in the order of their first members; each key is in exactly one.
+
+    From left to right, the numbers of keys with one template so far are decided together: all are indices, or
+    parts of the text around them.
+    """
+    split = {key: _NUMBER.split(key) for key in keys}
+    decided: dict[str, tuple[tuple[str, ...], Numbers]] = {
+        key: ((parts[0],), ()) for key, parts in split.items()
+    }
+    for place in range(1, max(map(len, split.values()), default=0), 2):
+        groups: dict[tuple[tuple[str, ...], bool], list[str]] = {}
+        for key, parts in split.items():
+            if place < len(parts):
+                texts, after = decided[key][0], parts[place + 1]
+                starts = texts == ("",) or texts[-1].endswith(SEPARATORS)
+                own = starts and (not after or after.startswith(SEPARATORS))
+                groups.setdefault((texts, own), []).append(key)
+        for (texts, own), several in groups.items():
+            values = {int(split[key][place]) for key in several}
+            index = len(values) > 1 if own else _counts(values, texts[-1])
+            for key in several:
+                number, after = split[key][place : place + 2]
+                if index:
+                    decided[key] = (*texts, after), (*decided[key][1], number)
+                else:
+                    decided[key] = (*texts[:-1], texts[-1] + number + after), decided[key][1]
+    members_of: dict[tuple[str, ...], dict[Numbers, str]] = {}
+    for key, (texts, numbers) in decided.items():
+        members_of.setdefault(texts, {})[numbers] = key
+    return tuple(Grid(KeyTemplate(texts), _ordered(members)) for texts, members in members_of.items())
 
 
 Places = Mapping[str, tuple[Grid, Numbers]]
@@ -121,33 +135,6 @@ Places = Mapping[str, tuple[Grid, Numbers]]
 def places_of(all_grids: Iterable[Grid]) -> Places:
     """Look up the grid and the indices of each key."""
     return {key: (grid, numbers) for grid in all_grids for numbers, key in grid.members.items()}
-
-
-class _Split:
-    """A key while its numbers are sorted into indices and parts of names, from left to right."""
-
-    def __init__(self, key: str) -> None:
-        first, *self.rest = _NUMBER.split(key)
-        """Numbers that are not decided yet, each with the text behind it."""
-        self.texts = [first]
-        """Text between the indices that are decided, and before the next number."""
-        self.numbers: list[str] = []
-
-    @property
-    def own(self) -> bool:
-        """True if the next number is a component of its own."""
-        before, after = self.texts[-1], self.rest[1]
-        starts = before.endswith(SEPARATORS) or (not before and not self.numbers)
-        return starts and (not after or after.startswith(SEPARATORS))
-
-    def decide(self, index: bool) -> None:
-        """Take the next number as an index, or as a part of the text around it."""
-        number, after, *self.rest = self.rest
-        if index:
-            self.numbers.append(number)
-            self.texts.append(after)
-        else:
-            self.texts[-1] += number + after
 
 
 def _counts(values: Collection[int], before: str) -> bool:

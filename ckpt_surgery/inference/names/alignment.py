@@ -35,6 +35,9 @@ _KNOWN = 0.85
 _EXCLUSIVE = [frozenset(line.split()) for line in synonyms()["exclusive"]]
 _TOGETHER = frozenset(" ".join(synonyms()["together"]).split())
 
+Taught = Iterable[tuple[Meaning, Meaning]]
+"""Pairs of names that are certain."""
+
 
 class Comparison(NamedTuple):
     """Scores of names of sources (rows) beside names of targets (columns)."""
@@ -53,7 +56,7 @@ class Comparison(NamedTuple):
 class Alignment:
     """Compares names of two checkpoints, and learns words from pairs that are decided."""
 
-    def __init__(self, sources: Iterable[Meaning], targets: Iterable[Meaning]) -> None:
+    def __init__(self, sources: Iterable[Meaning], targets: Iterable[Meaning], taught: Taught) -> None:
         """Count the words of all names of both checkpoints, which show which ones are rare."""
         self._left, self._right = _Words(sources), _Words(targets)
         short = _abbreviations(self._left.at, self._right.at)
@@ -61,14 +64,17 @@ class Alignment:
         self._back = _Translation(self._right, self._left, {(w, v) for v, w in short})
         self._partners: set[tuple[str | None, str | None]] = set()
         """Parents of leaves that are a pair; with None, those that have any partner."""
+        self.taught: list[tuple[Meaning, Meaning]] = []
+        for source, target in taught:
+            self.learn(source, target)
 
-    def learn(self, pairs: Iterable[tuple[Meaning, Meaning]]) -> None:
-        """Take these pairs of names as certain."""
-        for source, target in pairs:
-            mine, theirs = source.parent, target.parent
-            self._partners |= {(mine, theirs), (mine, None), (None, theirs)}
-            self._there.learn(source.tokens, target.tokens)
-            self._back.learn(target.tokens, source.tokens)
+    def learn(self, source: Meaning, target: Meaning) -> None:
+        """Take this pair of names as certain."""
+        self.taught.append((source, target))
+        mine, theirs = source.parent, target.parent
+        self._partners |= {(mine, theirs), (mine, None), (None, theirs)}
+        self._there.learn(source.tokens, target.tokens)
+        self._back.learn(target.tokens, source.tokens)
 
     def compare(self, sources: Sequence[Meaning], targets: Sequence[Meaning]) -> Comparison:
         """Score the names of these sources (rows) beside those of these targets (columns)."""
@@ -87,8 +93,8 @@ class Alignment:
         """
         others = [at in self._partners for at in ((one.parent, None), (None, other.parent))]
         apart = (one.parent, other.parent) not in self._partners and (any if doubtful else all)(others)
-        guessed = PLACED if one.guessed & PLACED and other.guessed & PLACED else frozenset()
-        a, b = (frozenset(each.concepts) - (each.guessed & {"weight", *guessed}) for each in (one, other))
+        unclear = PLACED if one.guessed and other.guessed else frozenset()
+        a, b = (frozenset(each.concepts) - unclear for each in (one, other))
         return apart or _contradict(a, b)
 
 

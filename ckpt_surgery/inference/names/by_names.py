@@ -47,9 +47,9 @@ def match_by_names(
         singles, single_unclear = pair_names(names.alone(*rest))
         pairs += singles
         done = _keys(pairs)
-        unclear = [one for one in unclear if done.isdisjoint(one.target.keys)]
-        covered = {key for one in unclear for key in one.target.keys}
-        unclear += [one for one in single_unclear if covered.isdisjoint(one.target.keys)]
+        unclear = [near for near in unclear if done.isdisjoint(_target(near).keys)]
+        covered = {key for near in unclear for key in _target(near).keys}
+        unclear += [near for near in single_unclear if covered.isdisjoint(_target(near).keys)]
     ways = [pair.ways[0] for pair in pairs if len(pair.ways) == 1]
     analogies = Analogies([*known_layouts, *((way, *way.layouts) for way in ways if len(way.layouts) == 1)])
     formations: list[Formation] = []
@@ -60,16 +60,20 @@ def match_by_names(
             undecided.append(_layouts_open(pair))
         else:
             formations += _formations(pair.ways[0], *decided)
-    for one in unclear:
-        rest_of = [pair for pair in one.candidates if done.isdisjoint(pair.ways[0].source.keys)]
-        undecided.append(_names_open(one.target, rest_of, analogies))
-    done.update(key for one in unclear for key in one.target.keys)
+    for near in unclear:
+        rest_of = [pair for pair in near if done.isdisjoint(pair.ways[0].source.keys)]
+        undecided.append(_names_open(_target(near), rest_of, analogies))
+    done.update(key for near in unclear for key in _target(near).keys)
     return Proposal(tuple(formations), (*undecided, *_resembling(names, done)))
 
 
 def _keys(pairs: Iterable[Pair]) -> set[str]:
     """The keys of both sides that are in these pairs."""
     return {key for pair in pairs for key in pair.keys}
+
+
+def _target(near: Sequence[Pair]) -> Grid:
+    return near[0].ways[0].target
 
 
 def _decided(pair: Pair, analogies: Analogies) -> tuple[Layout, Evidence] | None:
@@ -130,15 +134,15 @@ def _names_open(target: Grid, pairs: Sequence[Pair], analogies: Analogies) -> Un
 def _resembling(names: KeyNames, done: set[str]) -> Iterator[Undecided]:
     """Grids of the target whose names resemble others that do not fit; without those that are done."""
     left, right = (
-        [at for at, name in enumerate(side) if done.isdisjoint(name.grid.keys)]
-        for side in (names.sources, names.targets)
+        [name for name in side if done.isdisjoint(name.grid.keys)] for side in (names.sources, names.targets)
     )
     if not left or not right or max(len(left), len(right)) > MOST_NAMES:
         return
-    for b, shares in zip(right, names.compare(left, right).shares.T, strict=True):
+    said = names.alignment.compare([name.said for name in left], [name.said for name in right])
+    for name, shares in zip(right, said.shares.T, strict=True):
         best = [i for i in np.argsort(-shares, kind="stable") if shares[i] >= RESEMBLES][:_MOST_RESEMBLING]
-        near = [(key, float(shares[i])) for i in best for key in names.sources[left[i]].grid.keys]
+        near = [(key, float(shares[i])) for i in best for key in left[i].grid.keys]
         candidates = tuple(Candidate((key,), "", score, "") for key, score in near[:MOST_CANDIDATES])
         why = "names resemble these, but neither sizes nor values fit"
         if candidates:
-            yield Undecided(names.targets[b].grid.keys, why, candidates)
+            yield Undecided(name.grid.keys, why, candidates)

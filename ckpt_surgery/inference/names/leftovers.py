@@ -4,11 +4,10 @@ Only other leaves that nothing fits can safely get the target's own value withou
 """
 
 import math
-import re
 from collections.abc import Collection, Iterable, Sequence
 
 from ckpt_surgery.inference.expressions.formations import Candidate, Undecided
-from ckpt_surgery.inference.keys.concepts import meaning
+from ckpt_surgery.inference.keys.concepts import NUMBER, meaning
 from ckpt_surgery.inference.keys.grids import Grid, KeyTemplate, apart, varying
 from ckpt_surgery.inference.names.by_names import MOST_CANDIDATES, candidates_of
 from ckpt_surgery.inference.names.fused import FUSED, part_of_attention
@@ -17,7 +16,6 @@ from ckpt_surgery.inference.names.names import outline
 from ckpt_surgery.inference.values.reading import Side
 
 MAYBE = "it could be made of source leaves of its size or value, or keep its own: names do not decide"
-_NUMBER = re.compile(r"\d+")
 
 
 def leftovers(
@@ -51,8 +49,8 @@ def _by_numbers(side: Side, keys: Collection[str]) -> list[Grid]:
         groups.setdefault((outline(grid.text), grid.kind, grid.shape, grid.dtype), []).append(grid)
     merged = []
     for several in groups.values():
-        members = {tuple(_NUMBER.findall(key)): key for grid in several for key in grid.keys}
-        template = KeyTemplate(tuple(_NUMBER.split(several[0].keys[0])))
+        members = {tuple(NUMBER.findall(key)): key for grid in several for key in grid.keys}
+        template = KeyTemplate(tuple(NUMBER.split(several[0].keys[0])))
         merged.append(varying(template, members, (several[0].kind, several[0].shape, several[0].dtype)))
     return merged
 
@@ -64,12 +62,12 @@ def _how(one: Grid, part: Grid) -> str:
         return ""
     if size == wanted:
         return "same"
+    if size < wanted:
+        return "stack" if wanted % size == 0 and wanted // size <= len(one.members) else ""
     whole, said = meaning(one.text), meaning(part.text)
     fused = FUSED in whole.concepts and part_of_attention(said) is not None
     fused &= ("bias" in whole.concepts) == ("bias" in said.concepts)
-    if size > wanted:
-        return "unstack" if fused or (size % wanted == 0 and size // wanted <= len(part.members)) else ""
-    return "stack" if wanted % size == 0 and wanted // size <= len(one.members) else ""
+    return "unstack" if fused or (size % wanted == 0 and size // wanted <= len(part.members)) else ""
 
 
 def _open(given: Sequence[Grid], part: Grid, how: str, compared: bool) -> list[Undecided]:

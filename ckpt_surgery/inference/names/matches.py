@@ -112,8 +112,8 @@ def _match(many: Grid, few: Grid, slots: Sequence[int], stack: bool) -> Match | 
     inner, *others = (sorted(row) for row in below.values())
     lengths = tuple(len(set(column)) for column in zip(*inner, strict=True))
     left, right = _by_ranks(below), _by_ranks(few.members)
-    fits = left.keys() == right.keys() and len(left) == len(below) and math.prod(lengths) == len(inner)
-    if not fits or any(row != inner for row in others):
+    fits = left.keys() == right.keys() and len(many.members) == len(left) * len(inner)
+    if not fits or math.prod(lengths) != len(inner) or any(row != inner for row in others):
         return None
     rows = [(tuple(below[left[rank]][at] for at in inner), (few.members[b],)) for rank, b in right.items()]
     exact = all(_value(left[rank]) == _value(b) for rank, b in right.items())

@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from typing import NamedTuple
 
 from ckpt_surgery.inference.keys.concepts import (
+    NUMBER,
     SUBLAYERS,
     Meaning,
     Rank,
@@ -16,13 +17,13 @@ from ckpt_surgery.inference.keys.concepts import (
     with_sublayer,
 )
 from ckpt_surgery.inference.keys.grids import Grid, Numbers, apart, parent_of
-from ckpt_surgery.inference.names.alignment import Alignment, Comparison
+from ckpt_surgery.inference.names.alignment import Alignment
 from ckpt_surgery.inference.values.reading import Side
 
 Spelling = Callable[[str], str]
 """Writes a number behind the first of siblings."""
 _NUMBERED = re.compile(r"\d+(?=[/.])")
-_LATER = re.compile(r"_(\d+)(?=[/.]|$)")
+_LATER = re.compile(rf"_({NUMBER.pattern})(?=[/.]|$)")
 _ENDS = re.compile(r"(?=[/.]|$)")
 
 
@@ -42,8 +43,8 @@ class KeyNames:
     every: tuple[Sequence[Meaning], Sequence[Meaning]]
     """Meanings of all grids of both checkpoints, these among them."""
     ranks: tuple[Ranks, Ranks]
-    taught: list[tuple[Meaning, Meaning]]
-    """The names of leaves that are decided, which teach words."""
+    alignment: Alignment
+    """What is known of their words."""
 
     @staticmethod
     def of(
@@ -62,13 +63,14 @@ class KeyNames:
         pairs = [(by_key[0][a], by_key[1][b]) for a, b in decided if a in by_key[0] and b in by_key[1]]
         taught = list({(id(a), id(b)): (a, b) for a, b in pairs}.values())
         every = [one.said for one in left], [one.said for one in right]
-        return KeyNames(left[:asked], right[:wanted], every, (rank, other), taught)
+        return KeyNames(left[:asked], right[:wanted], every, (rank, other), Alignment(*every, taught))
 
     def among(self, sources: Sequence[Name], targets: Sequence[Name]) -> "KeyNames":
         """Other names of the same checkpoints, seen among all of these."""
         left, right = self.every
         every = [*(one.said for one in sources), *left], [*(one.said for one in targets), *right]
-        return KeyNames(sources, targets, every, self.ranks, self.taught)
+        alignment = Alignment(*every, self.alignment.taught)
+        return KeyNames(sources, targets, every, self.ranks, alignment)
 
     def alone(self, sources: Container[str], targets: Container[str]) -> "KeyNames":
         """The names of these keys, whose indices are parts of their names."""
@@ -84,26 +86,6 @@ class KeyNames:
             )
         )
         return self.among(left, right)
-
-    def learn(self, pairs: Sequence[tuple[Meaning, Meaning]]) -> None:
-        """Take these pairs of names as certain."""
-        self.taught.extend(pairs)
-        self._alignment.learn(pairs)
-
-    def compare(self, some: Iterable[int], others: Iterable[int]) -> Comparison:
-        """Score these sources (rows) beside these targets (columns), by all that was learnt so far."""
-        left, right = ([self.sources[a].said for a in some], [self.targets[b].said for b in others])
-        return self._alignment.compare(left, right)
-
-    def against(self, a: int, b: int, doubtful: bool = False) -> bool:
-        """True if names or decided pairs say that a source and a target are different things."""
-        return self._alignment.against(self.sources[a].said, self.targets[b].said, doubtful)
-
-    @cached_property
-    def _alignment(self) -> Alignment:
-        alignment = Alignment(*self.every)
-        alignment.learn(self.taught)
-        return alignment
 
     @cached_property
     def alike(self) -> bool:
@@ -147,22 +129,17 @@ def _meanings(grids: Sequence[Grid], spell: Spelling, rank: Ranks) -> list[Meani
         for prefix in own:
             first = re.split("[/.]", text[len(prefix) + 1 :])[0]
             of_subtrees.setdefault(prefix, set()).update(SUBLAYERS.intersection(meaning(first).concepts))
+    variances = (grid for grid in grids if "var" in meaning(grid.text).concepts)
+    norms = {parent_of(key) for grid in variances for key in grid.keys}
     completed = []
-    norms = _norms(grids)
     for grid, text, own in zip(grids, texts, prefixes, strict=True):
         said = meaning(text, rank)
         if "norm" not in said.concepts and all(parent_of(key) in norms for key in grid.keys):
-            said = replace(said, concepts=(*said.concepts, "norm"))
+            said = replace(said, concepts=(*said.concepts, "norm"))  # a batch norm, whatever it is called
         sublayers = [of_subtrees[prefix] for prefix in own if len(of_subtrees[prefix]) == 1]
         said = with_sublayer(said, next(iter(sublayers[-1]))) if sublayers else said
         completed.append(replace(said, parent=_first_parent(spell(grid.keys[0]), rank)))
     return completed
-
-
-def _norms(grids: Iterable[Grid]) -> set[str]:
-    """The parents of leaves that are a running variance: batch norms, whatever they are called."""
-    variances = (grid for grid in grids if "var" in meaning(grid.text).concepts)
-    return {parent_of(key) for grid in variances for key in grid.keys}
 
 
 def _first_parent(key: str, rank: Ranks) -> str:
@@ -172,7 +149,7 @@ def _first_parent(key: str, rank: Ranks) -> str:
     def first(number: re.Match[str]) -> str:
         return str(rank(parent[: number.start()], int(number[0])).first)
 
-    return re.sub(r"\d+", first, parent)
+    return NUMBER.sub(first, parent)
 
 
 def _ranks(grids: Iterable[Grid], spell: Spelling) -> Ranks:
@@ -193,7 +170,7 @@ def _ranks(grids: Iterable[Grid], spell: Spelling) -> Ranks:
 def _numbers(grid: Grid, spelled: str) -> Iterator[tuple[str, Iterable[int], str]]:
     """The numbers of a grid's text and its indices, each between the texts around it."""
     for text in {grid.text, spelled}:
-        for match in re.finditer(r"\d+", text):
+        for match in NUMBER.finditer(text):
             yield text[: match.start()], [int(match[0])], text[match.end() :]
     texts = grid.template.texts
     for slot in range(grid.template.slots):
@@ -233,4 +210,4 @@ def _spelling(grids: Iterable[Grid]) -> Spelling:
 
 def outline(text: str) -> str:
     """The text with `{}` for each number."""
-    return re.sub(r"\d+", "{}", text)
+    return NUMBER.sub("{}", text)

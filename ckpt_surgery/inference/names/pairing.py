@@ -48,17 +48,10 @@ class Pair(NamedTuple):
         return self.ways[0].source.keys + self.ways[0].target.keys
 
 
-class Open(NamedTuple):
-    """A grid of the target for which no pair is decided."""
+def pair_names(names: KeyNames, matches: Matches = matches) -> tuple[list[Pair], list[list[Pair]]]:
+    """Pair names round by round, until a round decides nothing.
 
-    target: Grid
-    candidates: Sequence[Pair]
-    """Pairs whose names resemble each other, the best first; at least one."""
-
-
-def pair_names(names: KeyNames, matches: Matches = matches) -> tuple[list[Pair], list[Open]]:
-    """Pair names round by round, until a round decides nothing; return what stays open, too.
-
+    Return the candidates of each target that stays open, too, the best first; each has at least one.
     Each name is in at most one pair; pairs are in the order of the target. In a round, larger leaves come
     first: once matrices have their partners, those of the biases beside them are known.
     """
@@ -94,6 +87,7 @@ class _Pairing:
 
     def __init__(self, names: KeyNames, matches: Matches) -> None:
         self._names = names
+        self._mine, self._theirs = ([name.said for name in side] for side in (names.sources, names.targets))
         self._ways = functools.cache(lambda a, b: matches(names.sources[a].grid, names.targets[b].grid))
         self.decided: list[Pair] = []
 
@@ -102,16 +96,14 @@ class _Pairing:
         for pair in pairs:
             self.decided.append(pair)
             a, b = pair.at
-            self._names.learn([(self._names.sources[a].said, self._names.targets[b].said)])
+            self._names.alignment.learn(self._mine[a], self._theirs[b])
 
     def namesakes(self) -> Iterator[Pair]:
         """Leaves with the same keys; `ln_1` of `ln_0` and `ln_1` is not `ln_1` of `ln_1` and `ln_2`."""
         known = {name.grid.text: a for a, name in enumerate(self._names.sources)}
         for b, (grid, said) in enumerate(self._names.targets):
             a = known.get(grid.text, -1)
-            if a < 0 or shifted(self._names.sources[a].said, said):
-                continue
-            if any(way.exact for way in self._ways(a, b)):
+            if a >= 0 and not shifted(self._mine[a], said) and any(way.exact for way in self._ways(a, b)):
                 yield Pair((a, b), self._ways(a, b), 1.0)
 
     def best(self, left: Sequence[int], right: Sequence[int]) -> list[Pair]:
@@ -129,17 +121,20 @@ class _Pairing:
             least = alone if rival == -np.inf else LEAST
             if row[j] >= least and row[j] - rival >= MARGIN and not table.said.lacking[i, j]:
                 doubtful = rival > -np.inf and row[j] < _DOUBTFUL
-                if not doubtful or not self._names.against(*pair.at, doubtful):
+                if not doubtful or not self._against(*pair.at, doubtful):
                     clear.append(pair)
         return clear
 
-    def open(self, left: Sequence[int], right: Sequence[int]) -> Iterator[tuple[int, Open]]:
-        """Grids of the target that have candidates, with their places."""
+    def open(self, left: Sequence[int], right: Sequence[int]) -> Iterator[tuple[int, list[Pair]]]:
+        """Places of targets that have candidates, with these."""
         table = self._table(left, right)
         for j, b in enumerate(table.right):
             order = map(int, np.argsort(-table.scores[:, j], kind="stable")[:_MOST_CANDIDATES])
             if near := [self._pair(table, i, j) for i in order if table.scores[i, j] > -np.inf]:
-                yield b, Open(self._names.targets[b].grid, near)
+                yield b, near
+
+    def _against(self, a: int, b: int, doubtful: bool = False) -> bool:
+        return self._names.alignment.against(self._mine[a], self._theirs[b], doubtful)
 
     def _pair(self, table: _Table, i: int, j: int) -> Pair:
         at = table.left[i], table.right[j]
@@ -151,9 +146,9 @@ class _Pairing:
         left, right = [a for a in left if a not in used[0]], [b for b in right if b not in used[1]]
         if not left or not right or max(len(left), len(right)) > MOST_NAMES:
             left, right = [], []
-        said = self._names.compare(left, right)
+        said = self._names.alignment.compare([self._mine[a] for a in left], [self._theirs[b] for b in right])
         scores = np.full(said.ratios.shape, -np.inf)
         for i, j in np.argwhere(said.ratios > _LEAST_ALONE):
-            if not self._names.against(left[i], right[j]) and self._ways(left[i], right[j]):
+            if not self._against(left[i], right[j]) and self._ways(left[i], right[j]):
                 scores[i, j] = said.ratios[i, j]
         return _Table(left, right, scores, said)

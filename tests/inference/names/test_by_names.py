@@ -235,3 +235,35 @@ def test_some_of_the_layers_keep_their_keys(numbers: tuple[int, ...]) -> None:
         for layers in (range(6), numbers)
     )
     assert paired(named(source, target)) == {one.key.text: (one.key.text,) for one in target}
+
+
+@pytest.mark.parametrize("last", ["mlp.4", "mlp.output", "mlp_head", "attention_pool"])
+def test_the_last_part_of_a_model_can_be_its_logits(last: str) -> None:
+    source = [array_leaf("mlp.0.weight", (8, 5)), array_leaf(f"{last}.weight", (3, 8))]
+    target = [array_leaf("hidden/kernel", (5, 8)), array_leaf("logits/kernel", (8, 3))]
+    assert paired(named(source, target))["logits/kernel"] == (f"{last}.weight",)
+
+
+def test_indices_that_are_one_number_are_no_stack() -> None:
+    source = [array_leaf(f"h.{number}.w", (4,)) for number in ("1", "01", "2")]
+    (unclear,) = named(source, [array_leaf("h.w", (12,))]).undecided
+    assert unclear.why == "names resemble these, but neither sizes nor values fit"
+
+
+def test_a_norm_belongs_to_the_sublayer_beside_it() -> None:
+    """As in T5, where only the numbers of sublayers tell the norms of a block apart."""
+    words = {"attention": ("0.SelfAttention.q", "query"), "mlp": ("1.DenseReluDense.wo", "wo")}
+    keys = {}
+    for n in range(3):
+        for part, (theirs, ours) in words.items():
+            keys[f"block.{n}.layer.{theirs}.weight"] = f"layers_{n}/{part}/{ours}/kernel", (8, 12)
+            norm = f"layers_{n}/pre_{part}_layer_norm/scale", (8,)
+            keys[f"block.{n}.layer.{theirs[0]}.layer_norm.weight"] = norm
+    source = [array_leaf(key, shape) for key, (_, shape) in keys.items()]
+    target = [array_leaf(key, shape) for key, shape in keys.values()]
+    assert paired(named(source, target)) == {ours: (theirs,) for theirs, (ours, _) in keys.items()}
+
+
+def test_a_part_of_an_attention_is_no_logits() -> None:
+    source = [array_leaf("decoder.block.0.layer.0.SelfAttention.o.weight", (8, 8))]
+    assert paired(named(source, [array_leaf("decoder/logits_dense/kernel", (8, 8))])) == {}
