@@ -96,7 +96,7 @@ _MEANT: Mapping[str, str] = {
     "rename renamed replace new_name into key name": "A rule renames with `match` and `to`.",
     "regex pattern keys select": "A rule says with `match` which leaves it is for.",
     "delete remove exclude ignore skip": "A rule removes leaves with `match` and `drop: true`.",
-    "transform apply function expression cast dtype": "A rule computes with `value`: cast(x, 'bfloat16').",
+    "transform apply function expression cast dtype": "Write, for example, `value: cast(x, 'bfloat16')`.",
 }
 MEANT = {name: hint for names, hint in _MEANT.items() for name in names.split()}
 """Fields of a rule to use instead of names that do not exist, by the names that people try."""

@@ -136,8 +136,18 @@ class _Builder:
                 self._node(next(self.events), (*path, "?"))
             else:
                 self.key_marks[*path, key] = _scalar_mark(event)
-                values[key] = self._node(next(self.events), (*path, key))
+                values[key] = self._node(value := next(self.events), (*path, key))
+                self._check_comma(value)
         return values
+
+    def _check_comma(self, event: Any) -> None:
+        """Refuse a text without quotes inside braces, if a comma within its parentheses ends it."""
+        if getattr(event, "style", "") is None and event.value.count("(") > event.value.count(")"):
+            text = value_at(self.document.text, event.start_mark.index)
+            if text.startswith(f"{event.value},"):
+                message = "this text needs quotes: inside braces, a comma without quotes ends it"
+                self.report(message, event, (), Code.YAML, f"Put it in single quotes: {quoted(text)}")
+                raise _Abandoned
 
     def _key(self, event: Any, path: DocumentPath) -> str | int | None:
         """The key of a mapping's entry. None for a value that cannot be a key, which is reported."""

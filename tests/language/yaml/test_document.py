@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.errors import RecipeError, SurgeryError
+from ckpt_surgery.core.errors import Code, RecipeError, SurgeryError
 from ckpt_surgery.language.yaml.document import YamlDocument, paired, path_text, value_offsets
 from ckpt_surgery.language.yaml.parsing import MAX_BYTES, MAX_PROBLEMS, parse_document
 from tests.support.effort import examples
@@ -107,6 +107,8 @@ HOSTILE = [
     ("\ta: 1", (1, 1), "a tab cannot indent a line"),
     ("a: [b\nc: d", (2, 2), "not valid YAML: while parsing a flow sequence"),
     ("a: @b", (1, 4), "this text needs quotes"),
+    ("[{a: f(g(x), (0, 2, 1)), b: 1}]", (1, 6), "a comma without quotes ends it"),
+    ("{a: concat(xs, axis=0)}", (1, 5), "a comma without quotes ends it"),
     ("a: \x00", (1, 4), "U+0000 is not allowed"),
     ("a: \x1b[31m", (1, 4), "U+001B is not allowed"),
     ("\x7fELF\x02\x01", (1, 1), "U+007F is not allowed"),
@@ -119,6 +121,23 @@ def test_hostile(text: str, place: tuple[int, int], message: str) -> None:
     ((line, column, told),) = problems(text)
     assert (line, column) == place
     assert message in told
+
+
+def test_a_hint_quotes_the_whole_text_that_commas_cut() -> None:
+    text = "{a: b, value: f(g(x), (0, 2)), c: d}"
+    with pytest.raises(RecipeError) as caught:
+        parse_document(text, "r.yaml")
+    (problem,) = caught.value.problems
+    assert problem.code is Code.YAML
+    assert problem.hint is not None
+    quoted = problem.hint.removeprefix("Put it in single quotes: ")
+    document = parse_document(text.replace(quoted[1:-1], quoted), "r.yaml")
+    assert document.value == {"a": "b", "value": "f(g(x), (0, 2))", "c": "d"}
+
+
+@pytest.mark.parametrize("text", ["{a: 'f(x', b: 1}", "{a: f(x), b: (y}", "a: f(x,\n  (y, z))"])
+def test_commas_that_cut_nothing(text: str) -> None:
+    assert parse_document(text, "r.yaml").problems == ()
 
 
 def test_problems_come_together() -> None:
