@@ -5,6 +5,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
@@ -12,11 +13,12 @@ from ckpt_surgery.core.errors import SourceError, StorageError, UsageError, in_o
 from ckpt_surgery.core.protocols import Encoder, Output, Sink, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.known import format_named, formats, formats_to_write, part
-from ckpt_surgery.formats.plain_files import LimitedEncoder, ListedSource, PlannedSink
-from ckpt_surgery.formats.recognition import Mark, recognized, stand_in, without_arrays
 from ckpt_surgery.formats.registry import Format, Listing, Selection, SinkOptions
 from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
 from ckpt_surgery.storage.publications import check_published
+
+if TYPE_CHECKING:
+    from ckpt_surgery.formats.recognition import Mark
 
 
 def detect_format(path: str) -> Format:
@@ -51,6 +53,8 @@ def _claims(path: str) -> list[Format]:
 
 
 def _unknown(path: str) -> SourceError:
+    from ckpt_surgery.formats.recognition import recognized, without_arrays
+
     inside = _claimed_inside(path)
     other = recognized(path) or (None if inside else without_arrays(path))
     if other is not None:
@@ -96,6 +100,8 @@ def open_source(
     check_published(path)
     selection = Selection(step, item)
     _check_options(f"{shown(path)}: ", chosen, selection, CHOICES)
+    from ckpt_surgery.formats.plain_files import ListedSource
+
     try:
         content: Listing | Source = part(chosen, "read")(path, selection)
     except SourceError as error:
@@ -107,8 +113,10 @@ def open_source(
     return ListedSource(path, chosen.name, content) if isinstance(content, Listing) else content
 
 
-def _held_instead(path: str, chosen: Format) -> Mark | None:
+def _held_instead(path: str, chosen: Format) -> "Mark | None":
     """The placeholder or the other format that a path holds, which could not be read as the one chosen."""
+    from ckpt_surgery.formats.recognition import Mark, recognized, stand_in
+
     if (other := stand_in(path)) is not None:
         return other
     claiming = _claims(path)
@@ -130,6 +138,8 @@ OPTIONS = {
 
 def encoder(format: str, options: SinkOptions) -> Encoder:
     """The encoder of a format. Touches no disk. Raises UsageError if none writes it with these options."""
+    from ckpt_surgery.formats.plain_files import LimitedEncoder
+
     chosen = format_named(format)
     if not chosen.writable:
         raise UsageError(f"The format `{format}` can be read but not written", hint=formats_to_write())
@@ -164,6 +174,8 @@ def check_destination(format: str, path: PathLike, options: SinkOptions) -> None
 
 def open_sink(format: str, directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> Sink:
     """A sink that writes these outputs into a directory that exists, or below a URL."""
+    from ckpt_surgery.formats.plain_files import PlannedSink
+
     encoder(format, options)
     check_destination(format, directory, options)
     chosen = format_named(format)

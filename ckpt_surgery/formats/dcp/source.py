@@ -26,7 +26,8 @@ from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.dcp import DATA_SUFFIX, METADATA
 from ckpt_surgery.formats.registry import Listing, Reader, Selection
-from ckpt_surgery.formats.shared.boxes import MOST_AXES, Box, Boxes, check_shape, check_tiling, on_grid
+from ckpt_surgery.formats.shared.boxes import Box, Boxes, check_tiling, on_grid
+from ckpt_surgery.formats.shared.limits import MOST_AXES, check_shape
 from ckpt_surgery.formats.shared.torch import globals as words
 from ckpt_surgery.formats.shared.torch import tree
 from ckpt_surgery.formats.shared.torch.unpickler import load

@@ -26,7 +26,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.gguf import MAGIC, NAMES, SHARD
 from ckpt_surgery.formats.gguf.blocks import TYPES, BlockChunks, TensorType, grid_of, read_blocks, unreadable
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.formats.shared.boxes import beyond_memory
+from ckpt_surgery.formats.shared.limits import beyond_memory
 from ckpt_surgery.storage.failures import damaged, flawed, with_path
 from ckpt_surgery.storage.listing import check_link, names_in, real_path
 from ckpt_surgery.storage.reading import OpenFile, PagedFile, opened

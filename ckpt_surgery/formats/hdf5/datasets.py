@@ -26,7 +26,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, contiguous, encoding_of
 from ckpt_surgery.formats.chunk_reading import Fetch, assembled, elements_in
 from ckpt_surgery.formats.hdf5.library import FileView, value_of
-from ckpt_surgery.formats.shared.boxes import check_shape
+from ckpt_surgery.formats.shared.limits import check_shape
 from ckpt_surgery.storage.failures import damaged
 
 DType = np.dtype[Any]

@@ -23,8 +23,8 @@ from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import safetensors
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.formats.shared.boxes import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.shared.config_files import read_sharded
+from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.storage.failures import damaged, flawed, with_path
 from ckpt_surgery.storage.json_files import parse_object
 from ckpt_surgery.storage.reading import opened

@@ -1,11 +1,10 @@
-"""Arrays stored in boxes of any shapes, and limits of shapes, checked before anything is allocated."""
+"""Arrays that are stored in boxes of any shapes, each in its own way, which hold every element once."""
 
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 
 import numpy as np
 
@@ -15,25 +14,6 @@ from ckpt_surgery.formats.chunk_reading import NO_CHECKS, Check, read_stored
 from ckpt_surgery.formats.registry import Reader
 from ckpt_surgery.storage.failures import damaged
 from ckpt_surgery.storage.listing import FileStat
-
-MOST_AXES = 32
-"""TensorStore's limit; NumPy's and torch's is 64."""
-MOST_BYTES = 2**63 - 1
-"""Largest number of bytes of one array in memory, axes of length 0 not counted: NumPy's limit."""
-
-
-def beyond_memory(shape: Sequence[int], itemsize: int) -> bool:
-    """Whether an array is larger than NumPy allows; `itemsize` in bytes. No length is negative."""
-    return prod(n for n in shape if n) * max(1, itemsize) > MOST_BYTES
-
-
-def check_shape(shape: Sequence[int], itemsize: int) -> None:
-    """Raise SourceError where an array has too many axes, or more bytes than NumPy allows."""
-    if len(shape) > MOST_AXES:
-        raise damaged(f"it has {len(shape)} axes; {MOST_AXES} is the limit", "Save it with fewer axes.")
-    if beyond_memory(shape, itemsize):
-        raise damaged(f"it has a shape beyond all memory: {list(shape)}")
-
 
 MOST_SPLIT_AXES = 6
 """Limit on the axes along which an array is split: each doubles the number of corners."""

@@ -23,7 +23,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind, Unreadable
 from ckpt_surgery.core.manifests import BIG, RAW, Codec, contiguous
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.boxes import MOST_BYTES, check_shape
+from ckpt_surgery.formats.shared.limits import MOST_BYTES, check_shape
 from ckpt_surgery.storage.failures import damaged
 
 MAGIC = b"\x93NUMPY"

@@ -21,7 +21,7 @@ from ckpt_surgery.core.protocols import SourceDetails
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import read_stored
 from ckpt_surgery.formats.registry import Listing, Selection
-from ckpt_surgery.formats.shared.boxes import MOST_AXES
+from ckpt_surgery.formats.shared.limits import MOST_AXES
 from ckpt_surgery.formats.shared.msgpack.source import PLACEHOLDER, flattened, list_tree
 from ckpt_surgery.formats.shared.msgpack.tree import T5X_ROOT, ArrayAt, Node, read_tree
 from ckpt_surgery.formats.t5x import choices, locate_file

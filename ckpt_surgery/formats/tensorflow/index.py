@@ -16,7 +16,8 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.boxes import MOST_AXES, check_shape, check_tiling
+from ckpt_surgery.formats.shared.boxes import check_tiling
+from ckpt_surgery.formats.shared.limits import MOST_AXES, check_shape
 from ckpt_surgery.formats.tensorflow.table import varint
 from ckpt_surgery.storage.failures import damaged, with_path
 

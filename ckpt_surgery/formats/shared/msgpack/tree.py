@@ -30,7 +30,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.boxes import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.storage.failures import DAMAGED, damaged, with_path
 from ckpt_surgery.storage.reading import OpenFile, PagedFile
 

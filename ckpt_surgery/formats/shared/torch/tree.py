@@ -20,7 +20,7 @@ from ckpt_surgery.core.manifests import Chunk, Manifest, contiguous, raw_codec
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.chunk_reading import checked, stored_dtype
 from ckpt_surgery.formats.registry import Listing
-from ckpt_surgery.formats.shared.boxes import check_shape
+from ckpt_surgery.formats.shared.limits import check_shape
 from ckpt_surgery.formats.shared.torch.globals import EXPLAINED, RESAVE, Storage, Tensor, what_is
 from ckpt_surgery.formats.shared.torch.unpickler import load
 from ckpt_surgery.formats.shared.zip.members import Archive, ZipMember, read_member
