@@ -295,7 +295,7 @@ def test_passes_take_what_each_of_them_takes(value: str, count: int) -> None:
             "zeros((10**9, 10**9), 'float32')",
             "`zeros` would make float32[1000000000,1000000000]",
         ),
-        ("zeros((0, 10**30), 'float32')", "`zeros` would make an axis of 1000000000000000000000000000000"),
+        ("zeros((0, 10**30), 'float32')", "`zeros` would make an axis of 2^99 or more elements"),
         ("init('normal', (10**9, 10**9), 'float32')", "`init` would make float32[1000000000,1000000000]"),
         ("arange(10**18, dtype='int64')", "`arange` would make int64[1000000000000000000]"),
         ("expand_dims(x, range(10**6))", "`expand_dims`: 1,000,000 axes; the limit is 32"),

@@ -6,7 +6,7 @@ from datetime import UTC
 
 from rich.text import Text
 
-from ckpt_surgery.cli.terminal.columns import flowing, padded, rows_of
+from ckpt_surgery.cli.terminal.columns import blocks_of, flowing, padded, rows_of
 from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.folding import ShownKey, escaped, fold
 from ckpt_surgery.core.history import IN_MEMORY, NO_RECIPE, History, PastRecipe, own_metadata
@@ -166,7 +166,7 @@ def statistics_lines(inspection: Inspection, *, full: bool, verbose: bool, width
         if isinstance(stats, Unread):
             why = Text(f"not read: {shown(stats.why)}", "bold red" if stats.damaged else "")
             rows[number] = [rows[number][0], why]
-    yield from rows_of([Text(escaped(leaf.key.printed)) for leaf in inspection.leaves], rows, width)
+    yield from blocks_of([Text(escaped(leaf.key.printed)) for leaf in inspection.leaves], rows, width)
     yield Text()
     yield from unusual_lines(inspection.unusual or (), full, width)
 

@@ -57,9 +57,8 @@ def rows_of(
     The first column is as wide as the longest name, or less where the cells need the place.
     A name that is too long for a line is broken before its arrow.
     """
-    longest = max((name.cell_len for name in names), default=0)
     beside = max((sum(cell.cell_len + len(GAP) for cell in row) for row in rows), default=0)
-    column = min(longest, max(NARROWEST, width - beside))
+    column = min(_longest(names), max(NARROWEST, width - beside))
     for name, cells in zip(names, rows, strict=True):
         line, space = name.copy(), column - name.cell_len
         line.append(" " * space)
@@ -73,6 +72,26 @@ def rows_of(
         yield from flowing([first, *(Text(ARROW.lstrip()) + one for one in others)], " ", width, indent)
         if trimmed := _trimmed(cells):
             yield from flowing([Text(" " * indent) + trimmed[0], *trimmed[1:]], GAP, width, indent)
+
+
+def blocks_of(names: Sequence[Text], rows: Sequence[Sequence[Text]], width: int) -> Iterator[Text]:
+    """A line for each name with its cells; where one does not fit, two for each, so that columns stay.
+
+    The first of the two has the name and one cell, the second all others.
+    """
+    if all(sum(cell.cell_len + len(GAP) for cell in row) <= width - _longest(names) for row in rows):
+        yield from rows_of(names, rows, width)
+        return
+    for (name,), (first, *others) in zip(padded([[name] for name in names]), rows, strict=True):
+        yield from rows_of([name], [[first]], width)
+        while others and not others[-1].plain.strip():
+            others.pop()
+        if others:
+            yield from flowing([Text(" " * INDENT) + others[0], *others[1:]], GAP, width)
+
+
+def _longest(names: Sequence[Text]) -> int:
+    return max((name.cell_len for name in names), default=0)
 
 
 def _trimmed(cells: Sequence[Text]) -> list[Text]:

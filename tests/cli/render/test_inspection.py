@@ -133,10 +133,10 @@ WIDE = [
 def test_a_line_for_each_leaf_or_two_where_there_is_no_room(measured):
     assert lines_of(measured, len(WIDE[0])) == WIDE
     assert lines_of(measured, len(WIDE[0]) - 1)[:6] == [
-        "params/embed",
-        "    bf16[32000,2048]  min -1  max 2  mean 1e-09  std 0.3333  ▁ █  4 inf",
-        "step",
-        "    scalar i64  min -  max -  mean -  std -  1 NaN",
+        "params/embed  bf16[32000,2048]",
+        "    min -1  max 2  mean 1e-09  std 0.3333  ▁ █  4 inf",
+        "step          scalar i64",
+        "    min -   max -  mean -      std -            1 NaN",
         "name          string",
         "",
     ]
