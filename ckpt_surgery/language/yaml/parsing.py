@@ -126,7 +126,12 @@ class _Builder:
 
     def _mapping(self, path: DocumentPath) -> dict[str | int, Any]:
         values: dict[str | int, Any] = {}
+        end = 0  # of a text that commas have cut
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            if event.start_mark.index < end:
+                self._skip(event)
+                self._skip(next(self.events))
+                continue
             key = self._key(event, path)
             if key in values:
                 line = self.document.line(self.key_marks[*path, key].start)
@@ -134,20 +139,29 @@ class _Builder:
                 self.report(message, event, (*path, key), Code.REPEATED_FIELD)
             if key is None or key in values:
                 self._node(next(self.events), (*path, "?"))
-            else:
-                self.key_marks[*path, key] = _scalar_mark(event)
-                values[key] = self._node(value := next(self.events), (*path, key))
-                self._check_comma(value)
+                continue
+            self.key_marks[*path, key] = _scalar_mark(event)
+            values[key] = self._node(value := next(self.events), (*path, key))
+            if (text := self._whole_text(value)) is not None:
+                values[key], start = text, value.start_mark.index
+                end = start + len(text)
+                self.marks[*path, key] = Mark(start, end, "", text)
+                message = "this text needs quotes: inside braces, a comma without quotes ends it"
+                self.report(message, value, (), Code.YAML, f"Put it in single quotes: {quoted(text)}")
         return values
 
-    def _check_comma(self, event: Any) -> None:
-        """Refuse a text without quotes inside braces, if a comma within its parentheses ends it."""
+    def _whole_text(self, event: Any) -> str | None:
+        """The text inside braces that a comma within its parentheses has cut; None where none has."""
         if getattr(event, "style", "") is None and event.value.count("(") > event.value.count(")"):
             text = value_at(self.document.text, event.start_mark.index)
-            if text.startswith(f"{event.value},"):
-                message = "this text needs quotes: inside braces, a comma without quotes ends it"
-                self.report(message, event, (), Code.YAML, f"Put it in single quotes: {quoted(text)}")
-                raise _Abandoned
+            return text if text.startswith(f"{event.value},") else None
+        return None
+
+    def _skip(self, event: Any) -> None:
+        """Leave out the node that begins with an event."""
+        depth = 0
+        while depth := depth + _DEPTH.get(type(event), 0):
+            event = next(self.events)
 
     def _key(self, event: Any, path: DocumentPath) -> str | int | None:
         """The key of a mapping's entry. None for a value that cannot be a key, which is reported."""
@@ -163,6 +177,13 @@ class _Builder:
         message = f"the key `{event.value}` must be text; write it in quotes"
         self.report(message, event, path, Code.UNCLEAR_VALUE)
         return None
+
+
+_DEPTH: Mapping[type, int] = {
+    **dict.fromkeys((yaml.SequenceStartEvent, yaml.MappingStartEvent), 1),
+    **dict.fromkeys((yaml.SequenceEndEvent, yaml.MappingEndEvent), -1),
+}
+"""What events of YAML's parser add to the depth of nesting."""
 
 
 class _Abandoned(Exception):
