@@ -52,6 +52,11 @@ def _split(x: Any, indices_or_sections: Any, axis: int = 0, split: Any = np.spli
     return [x[along(at, slice(int(p[0]), int(p[-1]) + 1) if len(p) else slice(0))] for p in places]
 
 
+def _unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
+    at = normalize_axis_index(axis, x.ndim)
+    return tuple(x[along(at, i)] for i in range(x.shape[at]))
+
+
 def _at_least(function: Callable[..., Any]) -> Call:
     """Add axes as NumPy's function does."""
     return lambda x: x.reshape(function(np.broadcast_to(0, x.shape)).shape)
@@ -208,9 +213,7 @@ SHAPED: Mapping[str, Call] = {
     "vsplit": _split,
     "hsplit": lambda x, indices_or_sections: _split(x, indices_or_sections, min(1, x.ndim - 1)),
     "dsplit": lambda x, indices_or_sections: _split(x, indices_or_sections, 2),
-    "unstack": lambda x, axis=0: tuple(
-        x[along(normalize_axis_index(axis, x.ndim), i)] for i in range(x.shape[axis])
-    ),
+    "unstack": _unstack,
     "atleast_1d": _at_least(np.atleast_1d),
     "atleast_2d": _at_least(np.atleast_2d),
     "atleast_3d": _at_least(np.atleast_3d),

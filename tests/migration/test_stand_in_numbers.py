@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import DataError, SurgeryError, UsageError
+from ckpt_surgery.migration.shaped_calls import SHAPED
 from tests.migration.stand_ins import (
     DTYPES,
     check,
@@ -279,6 +280,12 @@ def test_layout(dtype: str) -> None:
         check(lambda a, b, f=function: f(a, b, np), a, b)
         if dtype == "bfloat16":
             check(lambda a, b, f=function: f(a, b, jnp), a, b)
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("unstack", ()), ("split", (2,)), ("roll", (1,))])
+def test_an_axis_that_does_not_exist_is_numpys_error(name: str, arguments: tuple[int, ...]) -> None:
+    with pytest.raises(np.exceptions.AxisError):  # NumPy 2.0 has no `unstack` itself
+        traced(lambda a: SHAPED[name](a, *arguments, axis=5), sample("float32", (4, 6)))
 
 
 def test_bounds_that_a_dtype_cannot_hold_are_ignored() -> None:
