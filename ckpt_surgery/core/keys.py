@@ -10,7 +10,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.text import shown
 
 SEPARATOR, ESCAPED = "/", r"\/"
-"""What separates the components of a key in its text, and its printed form inside a component."""
+"""Separator of the components of a key in its text, and its printed form inside a component."""
 
 
 @frozen()

@@ -17,7 +17,7 @@ GROUP = "ckpt_surgery.functions"
 """Group of the entry points that name modules with further functions; this package's name, too."""
 WRITTEN_WITH: dict[str, Any] = {"Function": Function, "LeafKey": LeafKey, "Number": Number}
 WRITTEN_WITH |= {"in_expressions": in_expressions, "Array": Array, "Series": Series, "apply": apply}
-"""What functions are written with, by the names under which this package offers it."""
+"""Tools for writing functions, by the names under which this package offers them."""
 
 
 @functools.cache

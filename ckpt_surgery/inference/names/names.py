@@ -44,7 +44,7 @@ class KeyNames:
     """Meanings of all grids of both checkpoints, these among them."""
     ranks: tuple[Ranks, Ranks]
     alignment: Alignment
-    """What is known of their words."""
+    """Their words."""
 
     @staticmethod
     def of(

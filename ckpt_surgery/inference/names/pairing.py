@@ -141,7 +141,7 @@ class _Pairing:
         return Pair(at, self._ways(*at), float(table.said.shares[i, j]))
 
     def _table(self, left: Sequence[int], right: Sequence[int]) -> _Table:
-        """What is left of these sources and targets; nothing if it is too much, or one side has nothing."""
+        """The rest of these sources and targets; empty if it is too large, or one side has none."""
         used = [{pair.at[side] for pair in self.decided} for side in (0, 1)]
         left, right = [a for a in left if a not in used[0]], [b for b in right if b not in used[1]]
         if not left or not right or max(len(left), len(right)) > MOST_NAMES:

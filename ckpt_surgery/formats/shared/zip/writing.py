@@ -58,7 +58,7 @@ class PlacedMember:
         return layout.CENTRAL_FIELDS.pack(layout.CENTRAL, made_by, *about, *rest) + self.raw_name + extra
 
     def _about(self, crc: int, *numbers: int) -> tuple[tuple[int, ...], bytes]:
-        """What header and entry have in common, and the extra field with those numbers that are too large."""
+        """Common part of header and entry, and the extra field with numbers that are too large."""
         wide = [number.to_bytes(8, "little") for number in numbers if number >= WIDE_FROM]
         extra = pack("<2H", layout.ZIP64_EXTRA, 8 * len(wide)) + b"".join(wide) if wide else b""
         version, flags = VERSION64 if extra else VERSION, 0 if self.raw_name.isascii() else layout.UTF_8
