@@ -68,7 +68,7 @@ def signature(value: Node) -> Hashable:
 
 
 def _form(node: Node) -> Hashable:
-    """What decides how a value is cut; of chunks that are read in parts, this includes the axes' order."""
+    """Properties of a value that decide how it is cut: of chunks read in parts, also the axes' order."""
     if isinstance(node, Read):
         manifest = node.leaf.manifest
         if manifest is None:

@@ -120,10 +120,10 @@ def _round(rules: Sequence[RuleDraft], universe: Universe, tables: Tables) -> li
 
 
 def _frames(rule: RuleDraft) -> Iterator[tuple[Hashable, str, int]]:
-    """What rules have to share to be joined, for each run of components in which their keys may differ, and
-    for the numbers in them.
+    """Frames of a rule: rules with a common frame can be joined, as they differ in one run of components.
 
-    With the run of this rule, and the number of tokens behind it.
+    With the run of this rule, and the number of tokens behind it. Rules that differ in numbers alone share a
+    frame without a run.
     """
     if rule.pattern is None:
         return

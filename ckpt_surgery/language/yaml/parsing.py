@@ -183,7 +183,7 @@ _DEPTH: Mapping[type, int] = {
     **dict.fromkeys((yaml.SequenceStartEvent, yaml.MappingStartEvent), 1),
     **dict.fromkeys((yaml.SequenceEndEvent, yaml.MappingEndEvent), -1),
 }
-"""What events of YAML's parser add to the depth of nesting."""
+"""Change in the depth of nesting by each event of YAML's parser."""
 
 
 class _Abandoned(Exception):
